@@ -13,7 +13,7 @@ from posenc_jax.lab.report.comparison import differing
 from posenc_jax.lab.report.statistics import paired
 from posenc_jax.lab.runs import StoredRun
 from posenc_jax.lab.summary import Estimate, LengthSummary
-from posenc_jax.lab.tasks import floors
+from posenc_jax.lab.tasks import task_floors as floors
 
 LEARNED = 0.95  # share of exact matches at the trained length with which a task counts as learned
 MOVED = 0.05  # a change of a mean with more steps, in its metric: the budget was not enough there

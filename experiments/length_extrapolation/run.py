@@ -15,7 +15,7 @@ from posenc_jax.lab import runs, tasks
 from posenc_jax.lab.model import transformer
 from posenc_jax.lab.model.transformer import Model
 from posenc_jax.lab.summary import Summary
-from posenc_jax.lab.tasks import floors
+from posenc_jax.lab.tasks import task_floors as floors
 from posenc_jax.lab.training.evaluation import Evaluator, records
 from posenc_jax.lab.training.step import State
 

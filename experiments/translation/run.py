@@ -13,8 +13,8 @@ from posenc_jax.lab.metrics import Scores
 from posenc_jax.lab.model import transformer
 from posenc_jax.lab.model.transformer import Encodings
 from posenc_jax.lab.summary import LengthSummary
-from posenc_jax.lab.tasks import floors
-from posenc_jax.lab.tasks.pairs import paired
+from posenc_jax.lab.tasks import task_floors as floors
+from posenc_jax.lab.tasks.source_target import paired
 
 
 def measure(config: Config, run: runs.Run) -> LengthSummary:

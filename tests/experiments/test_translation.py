@@ -20,9 +20,9 @@ from posenc_jax.lab.config.schema import ModelConfig
 from posenc_jax.lab.model import transformer
 from posenc_jax.lab.model.transformer import Encodings
 from posenc_jax.lab.report import Section
-from posenc_jax.lab.tasks import floors
-from posenc_jax.lab.tasks.pairs import paired
+from posenc_jax.lab.tasks import task_floors as floors
 from posenc_jax.lab.tasks.question_answer import text
+from posenc_jax.lab.tasks.source_target import paired
 from posenc_jax.lab.tasks.task import SEP
 from posenc_jax.lab.training.step import State, update
 from posenc_jax.options import FieldError

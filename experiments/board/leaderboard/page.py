@@ -30,7 +30,7 @@ from experiments.board.leaderboard.task_table import (
 from posenc_jax.lab.report import Grid, Picture, Section
 from posenc_jax.lab.report.statistics import Interval
 from posenc_jax.lab.runs import StoredRun
-from posenc_jax.lab.tasks.floors import Floor
+from posenc_jax.lab.tasks.task_floors import Floor
 
 __all__ = ["conclusions", "decided", "document", "sections"]
 

@@ -13,7 +13,7 @@ from posenc_jax.lab.report.formats import share_ends
 from posenc_jax.lab.report.statistics import Interval, share_interval
 from posenc_jax.lab.report.summaries import lead
 from posenc_jax.lab.runs import StoredRun
-from posenc_jax.lab.tasks.floors import Floor, floor
+from posenc_jax.lab.tasks.task_floors import Floor, floor
 
 UNDEFINED = "–"  # in a table, where there is no number
 NOT_LEARNED = "not learned"

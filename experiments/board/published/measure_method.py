@@ -11,8 +11,8 @@ from experiments.board.published.settings import SETTINGS, Setting
 from experiments.board.training import Plan, Programs, stacked, trainings
 from posenc_jax import encodings
 from posenc_jax.lab import runs
-from posenc_jax.lab.tasks.floors import floor
 from posenc_jax.lab.tasks.task import Task
+from posenc_jax.lab.tasks.task_floors import floor
 
 FLOOR = "floor"  # in place of a method: the best score that needs no positions
 CHUNK = 100  # steps of one program

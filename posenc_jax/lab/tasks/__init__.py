@@ -11,7 +11,7 @@ of tokens. `canvas` and `canvas:PATH` are pictures on a larger canvas, see `canv
 `functions` and `functions:PATH` are questions about Python code, see `functions.py`.
 In tasks for encoders, such as `splice`, it reads a sequence without the answer: a label or hidden
 tokens. `labels:PATH` and `labels:tfds:NAME` are texts with labels, see `labelled_text.py`.
-`floors.floor` is the best score of a task that needs no positions.
+`task_floors.floor` is the best score of a task that needs no positions.
 """
 
 import importlib
@@ -35,8 +35,8 @@ from posenc_jax.lab.tasks.catalog import register as register
 from posenc_jax.lab.tasks.task import Plan, Task, check_size
 from posenc_jax.options import FieldError, checked, choices_for, parameters
 
-MODULES = """corpus dna copying arithmetic expressions binary state retrieval recall translation
-images negation clips canvas functions"""
+MODULES = """corpus dna copying arithmetic expressions binary_arithmetic state_tracking retrieval
+recall translation images negation clips canvas functions"""
 for _module in MODULES.split():  # each registers its tasks
     importlib.import_module(f"{__name__}.{_module}")
 
@@ -44,7 +44,7 @@ _TFDS, _LABELS = tfds_folder.PREFIX, "labels:"
 
 
 class Stored(NamedTuple):
-    """Tasks of data at a path, `PREFIX:PATH`; the fields are as in `register`."""
+    """A kind of task whose data is at a path, `PREFIX:PATH`; the fields are as in `register`."""
 
     build: Callable[..., Task | Plan]
     reads: Reads
@@ -83,9 +83,9 @@ def make(name: str, **options: Any) -> Task:
         not text or too small.
     """
     build, arguments = _resolve(name, options)
-    made = build(**arguments)
-    task = made.read() if isinstance(made, Plan) else made
-    stated = {option: value for option, value in arguments.items() if option != "found"}
+    task_or_plan = build(**arguments)
+    task = task_or_plan.read() if isinstance(task_or_plan, Plan) else task_or_plan
+    stated = {option: value for option, value in arguments.items() if option != "prepared"}
     return task._replace(facts={"task": name, "options": stated, **task.facts})
 
 
@@ -95,7 +95,7 @@ def check(
     reads: Reads = "tokens",
     **options: Any,
 ) -> Task | Plan:
-    """The task, or its plan if it has one; raises the errors of `make` without reading a text.
+    """The task, or its plan if it has one; raises the errors of `make` without reading the data.
 
     Args:
       name, options: as for `make`.
@@ -103,21 +103,21 @@ def check(
         {"train.length": [64], "eval.lengths": [64, 128]}.
       reads: the input of the model, see `input_of`; a task of another kind is refused.
     """
-    if (own := input_of(name)) != reads:
+    if (kind := input_of(name)) != reads:
         fits = ", ".join(_choices(reads))
-        raise FieldError("task.name", f"{name} is {_IS[own]}; choices: {fits}")
+        raise FieldError("task.name", f"{name} is {_IS[kind]}; choices: {fits}")
     build, arguments = _resolve(name, options)
-    found = build(**arguments)
-    for field, asked in (sizes or {}).items():
-        for size in asked:
-            check_size(name, size, found.least, found.most, field)
-    return found
+    task_or_plan = build(**arguments)
+    for field, values in (sizes or {}).items():
+        for size in values:
+            check_size(name, size, task_or_plan.least, task_or_plan.most, field)
+    return task_or_plan
 
 
 def input_of(name: str) -> Reads:
-    """What the model reads: tokens before the one to predict, patches of an image, a canvas with
-    pictures, a clip, Python code before a question, or a whole sequence whose label or hidden
-    tokens it predicts. FieldError: no such task.
+    """What the model reads, one of `Reads`: tokens before the one to predict, patches of an image,
+    a canvas with pictures, a clip, Python code before a question, or a whole sequence whose label
+    or hidden tokens it predicts. FieldError: no such task.
     """
     if name in CATALOG:
         return READS[name]
@@ -129,7 +129,7 @@ def input_of(name: str) -> Reads:
 
 
 def unit(name: str) -> str:
-    """What the sizes of a task count, in the plural: "bytes", "clauses", "seconds"."""
+    """What the size of a task counts, in the plural: "bytes", "clauses", "seconds"."""
     prefix = f"{name.partition(':')[0]}:"
     by_path = _BY_PATH[prefix].unit if prefix in _BY_PATH else "tokens" if prefix == _TFDS else ""
     return UNITS.get(name, by_path or "symbols")
@@ -140,30 +140,30 @@ def options(name: str) -> dict[str, Any]:
     return {option: p.default for option, p in _parameters(*_builder(name)).items()}
 
 
-def _resolve(name: str, given: Mapping[str, Any]) -> tuple[Callable, dict[str, Any]]:
+def _resolve(name: str, overrides: Mapping[str, Any]) -> tuple[Callable, dict[str, Any]]:
     """The function that builds a task, and all its arguments, checked."""
     build, named = _builder(name)
-    known = _parameters(build, named)
-    arguments = {option: p.default for option, p in known.items()} | named
-    for option, value in given.items():
-        if option not in known:
-            reason = f"{name} takes no such option; its options: {', '.join(known)}"
+    accepted = _parameters(build, named)
+    arguments = {option: p.default for option, p in accepted.items()} | named
+    for option, value in overrides.items():
+        if option not in accepted:
+            reason = f"{name} takes no such option; its options: {', '.join(accepted)}"
             raise FieldError(("task", option), reason)
-        arguments[option] = checked("task", known[option], value)
+        arguments[option] = checked("task", accepted[option], value)
     return build, arguments
 
 
 def _builder(name: str) -> tuple[Callable[..., Task | Plan], dict[str, Any]]:
     """The function that builds a task, and the arguments that are part of the name."""
     if name.startswith(f"{_LABELS}{_TFDS}"):
-        found = tfds_folder.find(name.removeprefix(f"{_LABELS}{_TFDS}"))
-        return tfds_tasks.labels, {"found": found}
+        prepared = tfds_folder.find(name.removeprefix(f"{_LABELS}{_TFDS}"))
+        return tfds_tasks.labels, {"prepared": prepared}
     for prefix, stored in _BY_PATH.items():
         if name.startswith(prefix):
             return stored.build, {"path": name.removeprefix(prefix)}
     if name.startswith(_TFDS):
-        found = tfds_folder.find(name.removeprefix(_TFDS))
-        return tfds_tasks.task_of(found), {"found": found}
+        prepared = tfds_folder.find(name.removeprefix(_TFDS))
+        return tfds_tasks.task_builder(prepared), {"prepared": prepared}
     if name not in CATALOG:
         choices = dict.fromkeys(n for reads in get_args(Reads) for n in _choices(reads))
         raise FieldError("task.name", f"no task {name!r}{choices_for(name, choices)}")
@@ -171,10 +171,11 @@ def _builder(name: str) -> tuple[Callable[..., Task | Plan], dict[str, Any]]:
 
 
 def _choices(reads: Reads) -> list[str]:
-    """The names of the tasks of which a model reads this, with PATH and NAME for data to choose."""
+    """The names of the tasks with this input; PATH and NAME stand for data of the user's choice."""
     stored = [f"{prefix}PATH" for prefix, task in _BY_PATH.items() if task.reads == reads]
     return [*names(reads), *stored, *_OF_TFDS.get(reads, ())]
 
 
 def _parameters(build: Callable, named: Mapping[str, Any]) -> dict[str, inspect.Parameter]:
+    """The options of a task by name: the builder's parameters that its name does not fix."""
     return {option: p for option, p in parameters(build).items() if option not in named}

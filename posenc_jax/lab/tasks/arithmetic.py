@@ -86,7 +86,7 @@ def addition(
 
 @register()
 def parity(padding: Padding = "right") -> Task:
-    """Whether the number of ones is odd (Deletang et al. 2022, arXiv 2207.02098)."""
+    """Say whether the number of ones is odd (Deletang et al. 2022, arXiv 2207.02098)."""
 
     def line(key, n, place_L):
         bit_L = draw(key, place_L - 1, 2)
@@ -143,25 +143,30 @@ def modular_arithmetic(modulus: int = 5, padding: Padding = "right") -> Task:
 
 
 def _chain(n, number_L, sign_L, modulus):
-    """The value of the first n numbers; sign i, of + - *, stands before number i."""
+    """The value of the first n numbers, products first; sign i, of + - * as 0 1 2, is before number
+    i.
+    """
 
-    def step(state, given):
+    def step(state, inputs):
         total, term = state  # the sum of the finished terms, and the product that goes on
-        index, number, sign = given
+        index, number, sign = inputs
         finished = jnp.where(sign == 2, total, total + term)
         signed = jnp.where(sign == 1, -number, number)
         term_now = jnp.where(sign == 2, term * number, signed) % modulus
         goes_on = (index > 0) & (index < n)
-        kept = jnp.where(goes_on, finished % modulus, total), jnp.where(goes_on, term_now, term)
-        return kept, None
+        new_state = (
+            jnp.where(goes_on, finished % modulus, total),
+            jnp.where(goes_on, term_now, term),
+        )
+        return new_state, None
 
-    given = jnp.arange(len(number_L), dtype=jnp.int32), number_L, sign_L
-    (total, term), _ = jax.lax.scan(step, (jnp.zeros_like(n), number_L[0]), given)
+    inputs = jnp.arange(len(number_L), dtype=jnp.int32), number_L, sign_L
+    (total, term), _ = jax.lax.scan(step, (jnp.zeros_like(n), number_L[0]), inputs)
     return (total + term) % modulus
 
 
 def _number(key, n, index_L):
-    """The digits of a random number of n digits, units first, then zeros."""
+    """The digits of a random number of n digits, units first, followed by zeros."""
     digit_L = draw(key, index_L, 10)
     lead = 1 + jax.random.randint(jax.random.fold_in(key, n), (), 0, 9)
     return jnp.where(index_L < n - 1, digit_L, jnp.where(index_L == n - 1, lead, 0))

@@ -78,7 +78,7 @@ def triple_counts(text_N: np.ndarray) -> np.ndarray:
 
 
 def _counts(text_N: np.ndarray, length: int) -> np.ndarray:
-    """How often each series of so many bytes occurs, [256] * length."""
+    """How often each sequence of `length` bytes occurs, [256] * length."""
     counts = np.zeros(256**length, np.int64)
     for start in range(0, len(text_N) - length + 1, CHUNK):
         chunk = text_N[start : start + CHUNK + length - 1].astype(np.uint32)
@@ -90,19 +90,19 @@ def _counts(text_N: np.ndarray, length: int) -> np.ndarray:
 
 
 def unigram(counts_VV: np.ndarray, k: float) -> np.ndarray:
-    """p(b), [256], from the counts and k more that are spread evenly over the 256 bytes."""
+    """p(b), [256]: the counts, plus k in total that are spread evenly over the 256 bytes."""
     count_V = counts_VV.sum(axis=0)
     return (count_V + k / 256) / (count_V.sum() + k)
 
 
 def bigram(counts_VV: np.ndarray, unigram_V: np.ndarray, k: float) -> np.ndarray:
-    """p(b | a), [256, 256], from the counts and k more that are spread as the unigram."""
+    """p(b | a), [256, 256]: the counts, plus k in total that are spread as the unigram."""
     return (counts_VV + k * unigram_V) / (counts_VV.sum(axis=1, keepdims=True) + k)
 
 
 def trigram(counts_VVV: np.ndarray, bigram_VV: np.ndarray, k: float, text_N: np.ndarray):
-    """p of each byte of a text after its first two, [N - 2], from the counts of three bytes and k
-    more that are spread as the bigram.
+    """p of each byte of a text after its first two, [N - 2]: the counts of three bytes, plus k in
+    total that are spread as the bigram.
     """
     a_N, b_N, c_N = text_N[:-2], text_N[1:-1], text_N[2:]
     total_N = counts_VVV.sum(axis=2)[a_N, b_N]
@@ -111,16 +111,17 @@ def trigram(counts_VVV: np.ndarray, bigram_VV: np.ndarray, k: float, text_N: np.
 
 def bits_per_byte(p_VV: np.ndarray, text_N: np.ndarray) -> float:
     """The mean of -log2 p(b | a) over pairs of a text; p is [256, 256], or [1, 256] for all a."""
-    given = text_N[:-1] if len(p_VV) > 1 else np.zeros(len(text_N) - 1, int)
-    return float(-np.log2(p_VV[given, text_N[1:]]).mean())
+    context_N = text_N[:-1] if len(p_VV) > 1 else np.zeros(len(text_N) - 1, int)
+    return float(-np.log2(p_VV[context_N, text_N[1:]]).mean())
 
 
 def _tuned(model, valid_N: np.ndarray) -> np.ndarray:
+    """The probabilities model(k) with the smoothing k that is best on the validation text."""
     return min((model(k) for k in SMOOTHING), key=lambda p_VV: bits_per_byte(p_VV, valid_N))
 
 
 def _trigram_bits(train_N, bigram_VV, valid_N, test_N) -> float:
-    """Bits per byte of the trigram model; the first predicted byte has only one before it."""
+    """Bits per byte of the trigram model; the first byte is predicted by the bigram."""
     counts_VVV = triple_counts(train_N)
 
     def bits(k, text_N):
@@ -132,7 +133,7 @@ def _trigram_bits(train_N, bigram_VV, valid_N, test_N) -> float:
 
 
 def _gzip(text: bytes, log2_window: int) -> int:
-    """The size of a gzip file. zlib copies from 262 bytes less than its window before, at most."""
+    """The size of a gzip file. zlib copies from at most its window less 262 bytes before."""
     compressor = zlib.compressobj(9, zlib.DEFLATED, 16 + log2_window)
     return len(compressor.compress(text) + compressor.flush())
 

@@ -1,4 +1,4 @@
-"""Which kind of bracket is closed here? Answered from the code of held-out Python files before it.
+"""Tells the kind of each hidden closing bracket, `)`, `]` or `}`, from the Python code before it.
 
 Every closing bracket is hidden behind one token, and the model says at its place whether it is `)`,
 `]` or `}`. It counts if its opening bracket is in the window. Brackets in strings and comments are
@@ -17,9 +17,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from posenc_jax.lab.tasks import floors
-from posenc_jax.lab.tasks.spans import Spans, check_any, spread
-from posenc_jax.lab.tasks.task import SPLITS, Batch, Task, draw, example_keys, fold_each
+from posenc_jax.lab.tasks import task_floors
+from posenc_jax.lab.tasks.task import SPLITS, Batch, Task, draw, example_keys, index_keys
+from posenc_jax.lab.tasks.text_spans import Spans, check_any, spread
 from posenc_jax.lab.tasks.text_windows import SEPARATOR
 from posenc_jax.layout import layout
 
@@ -39,25 +39,25 @@ _TOKEN = re.compile(
 
 
 def pairs(text: bytes) -> np.ndarray:
-    """The places (opening, closing) of each pair of brackets of Python code, by the closing one,
-    int32 [P, 2]; none if the brackets of the text do not match.
+    """The places (opening, closing) of each pair of brackets of Python code, ordered by the closing
+    one, int32 [P, 2]; none if the brackets of the text do not match.
     """
-    opened, found = [], []
+    opened, matched = [], []
     for token in _TOKEN.finditer(text):
         if token[1] is None:
             continue
         if token[1] in OPENING:
             opened.append(token.start())
         elif opened and OPENING.index(text[opened[-1]]) == CLOSING.index(token[1]):
-            found.append((opened.pop(), token.start()))
+            matched.append((opened.pop(), token.start()))
         else:
             return np.empty((0, 2), np.int32)
-    return np.array([] if opened else found, np.int32).reshape(-1, 2)
+    return np.array([] if opened else matched, np.int32).reshape(-1, 2)
 
 
 def marked(texts: Iterable[bytes]) -> tuple[np.ndarray, Spans]:
-    """Of files that are joined with one byte between them: what is at each place, int32 [N], and
-    the closing brackets in which a window may end.
+    """The mark at each place of the files, joined with one byte between them, int32 [N], and the
+    closing brackets in which a window may end.
 
     At a place is OPENS, or the distance from a closing bracket back to its opening one, or 0.
     """
@@ -77,7 +77,7 @@ def marked(texts: Iterable[bytes]) -> tuple[np.ndarray, Spans]:
 
 
 def hidden_brackets(windows: Task, texts: Mapping[str, list[bytes]], tested: int) -> Task:
-    """The task.
+    """The task of windows in which every closing bracket is hidden.
 
     Args:
       windows: the task of windows of the same files.
@@ -86,11 +86,11 @@ def hidden_brackets(windows: Task, texts: Mapping[str, list[bytes]], tested: int
 
     FieldError: a split has no window.
     """
-    found = {split: marked(texts[split]) for split in SPLITS}
-    ends = {split: known for split, (_, known) in found.items()}
+    marked_texts = {split: marked(texts[split]) for split in SPLITS}
+    ends = {split: spans for split, (_, spans) in marked_texts.items()}
     check_any(windows.name, ends, "closing bracket around another pair")
-    chosen = {s: known if s == "train" else spread(known, tested) for s, known in ends.items()}
-    counts = {split: len(known.file_N) for split, known in chosen.items()}
+    chosen = {s: spans if s == "train" else spread(spans, tested) for s, spans in ends.items()}
+    counts = {split: len(spans.file_N) for split, spans in chosen.items()}
 
     def batch(data, split, index_B, key_B, size_B, width):
         exists_B = index_B < counts[split]
@@ -102,20 +102,20 @@ def hidden_brackets(windows: Task, texts: Mapping[str, list[bytes]], tested: int
         at_BT = jnp.where(inside_BT, at_BT, 0)
         mark_BT = data[f"{split} marks"][at_BT]
         byte_BT = data[split][at_BT].astype(jnp.int32)
-        return _asked(byte_BT, mark_BT, at_BT, begin_B, inside_BT, exists_B, key_B)
+        return _window_batch(byte_BT, mark_BT, at_BT, begin_B, inside_BT, exists_B, key_B)
 
     def sample(data, key, size_B, width):
         end_key, key = jax.random.split(key)
         index_B = jax.random.randint(end_key, size_B.shape, 0, counts["train"], jnp.int32)
-        key_B = fold_each(key, jnp.arange(len(size_B), dtype=jnp.int32))
+        key_B = index_keys(key, jnp.arange(len(size_B), dtype=jnp.int32))
         return batch(data, "train", index_B, key_B, size_B, width)
 
     def numbered(data, index_B, size_B, width, split):
         key_B = example_keys("brackets", split, index_B, size_B)
         return batch(data, split, index_B, key_B, size_B, width)
 
-    marks = {f"{split} marks": jnp.asarray(mark_N) for split, (mark_N, _) in found.items()}
-    places = {f"{split} ends": tuple(map(jnp.asarray, known)) for split, known in chosen.items()}
+    marks = {f"{split} marks": jnp.asarray(mark_N) for split, (mark_N, _) in marked_texts.items()}
+    places = {f"{split} ends": tuple(map(jnp.asarray, spans)) for split, spans in chosen.items()}
     task = windows._replace(
         vocab=HIDDEN + 1,
         metric="token_accuracy",
@@ -124,19 +124,19 @@ def hidden_brackets(windows: Task, texts: Mapping[str, list[bytes]], tested: int
         sample=sample,
         numbered=numbered,
         examples=lambda size: counts["test"],
-        facts={**windows.facts, "windows": {s: len(known.file_N) for s, known in ends.items()}},
+        facts={**windows.facts, "windows": {s: len(spans.file_N) for s, spans in ends.items()}},
     )
     return task._replace(baselines=lambda: baselines(task))
 
 
-def _asked(byte_BT, mark_BT, at_BT, begin_B, inside_BT, exists_B, key_B) -> Batch:
+def _window_batch(byte_BT, mark_BT, at_BT, begin_B, inside_BT, exists_B, key_B) -> Batch:
     """The batch of windows whose bytes are at the places at_BT of the text; see `marked`."""
     closes_BT = mark_BT > 0
-    own_BT = jnp.where(closes_BT, at_BT - mark_BT, at_BT)  # the place of the opening bracket
-    kind_BT = jax.vmap(draw, (0, 0, None))(key_B, own_BT, len(OPENING))
+    opening_BT = jnp.where(closes_BT, at_BT - mark_BT, at_BT)  # the place of the opening bracket
+    kind_BT = jax.vmap(draw, (0, 0, None))(key_B, opening_BT, len(OPENING))
     opening_K, closing_K = (jnp.asarray([*kinds], jnp.int32) for kinds in (OPENING, CLOSING))
     byte_BT = jnp.where(mark_BT == OPENS, opening_K[kind_BT], byte_BT)
-    counts_BT = closes_BT & inside_BT & (own_BT >= begin_B[:, None]) & exists_B[:, None]
+    counts_BT = closes_BT & inside_BT & (opening_BT >= begin_B[:, None]) & exists_B[:, None]
     return Batch(
         jnp.where(inside_BT, jnp.where(closes_BT, HIDDEN, byte_BT), 0),
         jnp.where(counts_BT, closing_K[kind_BT], 0),
@@ -150,7 +150,7 @@ def baselines(task: Task) -> dict[str, float]:
     answer, by the byte before, and by the kind of the bracket that was opened last.
     """
     count = task.examples(NEAR) or 0
-    tables = floors.predictors(task, (NEAR, NEAR), NEAR, examples=count)
+    tables = task_floors.predictors(task, (NEAR, NEAR), NEAR, examples=count)
     batch = jax.device_get(
         jax.jit(lambda data, index_B: task.test(data, index_B, NEAR, NEAR))(
             task.data, jnp.arange(count, dtype=jnp.int32)
@@ -164,7 +164,7 @@ def baselines(task: Task) -> dict[str, float]:
 
 
 def last_opened(batch: Batch) -> float:
-    """The share of answers that close the opening bracket that stands nearest before them."""
+    """The share of answers that are right by closing the nearest opening bracket before them."""
     tokens_BT = np.asarray(batch.tokens_BT)
     opens_BT = np.isin(tokens_BT, [*OPENING])
     place_BT = np.where(opens_BT, np.arange(opens_BT.shape[1]), 0)

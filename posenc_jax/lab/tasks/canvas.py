@@ -1,4 +1,4 @@
-"""Pictures on a larger canvas that is black elsewhere: what, where, which pixels; drawing.
+"""Pictures on a larger black canvas, with four questions: what, where, which pixels, and drawing.
 
     question  on the canvas       the model reads             it answers
     what      one picture         patches                     its label
@@ -28,8 +28,8 @@ from posenc_jax.lab.tasks.images import (
     Order,
     check_patch,
     every_second_moved,
-    facts_of,
     handwritten,
+    image_facts,
     most_frequent,
     patches,
 )
@@ -39,7 +39,7 @@ from posenc_jax.lab.tasks.task import (
     Batch,
     Task,
     example_keys,
-    fold_each,
+    index_keys,
     next_token,
 )
 from posenc_jax.layout import layout
@@ -51,7 +51,7 @@ MOST_SETS = 2**9  # of the pixels of a patch
 INK = SYMBOL  # the token of a pixel that is 0; then 1, then the labels
 
 
-class Asked(NamedTuple):
+class CanvasQuestion(NamedTuple):
     """A question about pictures of a given size.
 
     make:   see `_what`.
@@ -89,7 +89,7 @@ def canvas_file(
     patch: int = 4,
     moved: float = 0.1,
 ) -> Task:
-    """The same with the pictures of a file, channels averaged; options as of `canvas`."""
+    """A question about the pictures of a file, channels averaged; options as of `canvas`."""
     return placed(stored(f"canvas:{path}", path), question, order, patch, moved)
 
 
@@ -105,8 +105,8 @@ def placed(images: Images, question: Question, order: Order, patch: int, moved: 
         raise FieldError(
             "task.patch", f"{patch} has too many sets of pixels for 'which'; 3 or less"
         )
-    own, counts = side // patch, facts_of(images)["images"]
-    asked = _asked(images, own, patch)[question]
+    picture_side, counts = side // patch, image_facts(images)["images"]
+    spec = _questions(images, picture_side, patch)[question]
     ink = question in ("which", "draw")
 
     def batch(data, split, picture_B, key_B, size_B, width, moves_2B2=None):
@@ -115,21 +115,23 @@ def placed(images: Images, question: Question, order: Order, patch: int, moved: 
         real_BT = place_BT < (size_B * size_B)[:, None]
 
         def pictures(picture_B):
-            patch_BPF = _cut(data[split]["pixels"][picture_B], own, patch, moves_2B2)
+            patch_BPF = _cut(data[split]["pixels"][picture_B], picture_side, patch, moves_2B2)
             if ink:
                 patch_BPF = (patch_BPF >= data["half"]).astype(jnp.float32)
             else:
                 patch_BPF = patch_BPF / data["deviation"]
             return patch_BPF, data[split]["labels"][picture_B]
 
-        found = asked.make(pictures, counts[split], picture_B, key_B, size_B, at_BT2, real_BT, own)
+        result = spec.make(
+            pictures, counts[split], picture_B, key_B, size_B, at_BT2, real_BT, picture_side
+        )
         if order == "line":
-            return found
-        return found._replace(layout=found.layout.replace(pos_BT=at_BT2))
+            return result
+        return result._replace(layout=result.layout.replace(pos_BT=at_BT2))
 
     def sample(data, key, size_B, width):
         picture_key, move_key, key = jax.random.split(key, 3)
-        key_B = fold_each(key, jnp.arange(len(size_B), dtype=jnp.int32))
+        key_B = index_keys(key, jnp.arange(len(size_B), dtype=jnp.int32))
         picture_B = _drawn(picture_key, size_B.shape, counts["train"])
         moves_2B2 = every_second_moved(move_key, len(size_B), moved)
         return batch(data, "train", picture_B, key_B, size_B, width, moves_2B2)
@@ -139,31 +141,35 @@ def placed(images: Images, question: Question, order: Order, patch: int, moved: 
         return batch(data, split, index_B % counts[split], key_B, size_B, width)
 
     return Task(
-        name=images.name, metric=asked.metric, vocab=asked.vocab,
-        least=asked.least, most=None,
+        name=images.name, metric=spec.metric, vocab=spec.vocab,
+        least=spec.least, most=None,
         width=lambda size: size * size, examples=lambda size: None,
         data=_data(images),
         sample=sample, numbered=numbered,
-        baselines=asked.floors,
-        facts={**facts_of(images), "patch": patch},
+        baselines=spec.floors,
+        facts={**image_facts(images), "patch": patch},
         features=None if question == "draw" else patch * patch,
     )  # fmt: skip
 
 
-def _asked(images: Images, own: int, patch: int) -> dict[Question, Asked]:
-    """The questions about pictures that are `own` patches wide."""
+def _questions(images: Images, picture_side: int, patch: int) -> dict[Question, CanvasQuestion]:
+    """The questions about pictures that are `picture_side` patches wide."""
     most = lambda: {"most_frequent": most_frequent(images)}
     chance, blank = lambda: {"chance": 1 / THIRDS**2}, lambda: {"no pixels": 0.5}
     return {
-        "what": Asked("accuracy", _what, images.classes, own, most),
-        "where": Asked("accuracy", _where, THIRDS**2, own + THIRDS - 1, chance),
-        "which": Asked("token_accuracy", _which, 2 ** (patch * patch), 2 * own, blank),
-        "draw": Asked("bits_per_pixel", _draw, INK + 2 + images.classes, own, dict),
+        "what": CanvasQuestion("accuracy", _what, images.classes, picture_side, most),
+        "where": CanvasQuestion("accuracy", _where, THIRDS**2, picture_side + THIRDS - 1, chance),
+        "which": CanvasQuestion(
+            "token_accuracy", _which, 2 ** (patch * patch), 2 * picture_side, blank
+        ),
+        "draw": CanvasQuestion(
+            "bits_per_pixel", _draw, INK + 2 + images.classes, picture_side, dict
+        ),
     }
 
 
-def _what(pictures, count, picture_B, key_B, size_B, at_BT2, real_BT, own) -> Batch:
-    """The batch of a question; the others are alike.
+def _what(pictures, count, picture_B, key_B, size_B, at_BT2, real_BT, picture_side) -> Batch:
+    """The batch of the question "what"; the functions of the other questions are alike.
 
     pictures: picture_B -> their patches [B, P, F] and labels [B].
     count:    of pictures in the split.
@@ -171,27 +177,32 @@ def _what(pictures, count, picture_B, key_B, size_B, at_BT2, real_BT, own) -> Ba
     at_BT2:   the (row, column) of each place; real_BT: whether the canvas has it.
     """
     patch_BPF, label_B = pictures(picture_B)
-    patch_BTF = _shown(patch_BPF, _corners(key_B, size_B, own), at_BT2, own)
+    patch_BTF = _shown(patch_BPF, _corners(key_B, size_B, picture_side), at_BT2, picture_side)
     return _labelled(patch_BTF, label_B, real_BT)
 
 
-def _where(pictures, count, picture_B, key_B, size_B, at_BT2, real_BT, own) -> Batch:
-    corner_B2 = _corners(key_B, size_B, own)
-    third_B2 = corner_B2 * THIRDS // (size_B - own + 1)[:, None]
-    patch_BTF = _shown(pictures(picture_B)[0], corner_B2, at_BT2, own)
+def _where(pictures, count, picture_B, key_B, size_B, at_BT2, real_BT, picture_side) -> Batch:
+    """The batch of the question "where"."""
+    corner_B2 = _corners(key_B, size_B, picture_side)
+    third_B2 = corner_B2 * THIRDS // (size_B - picture_side + 1)[:, None]
+    patch_BTF = _shown(pictures(picture_B)[0], corner_B2, at_BT2, picture_side)
     return _labelled(patch_BTF, third_B2[:, 0] * THIRDS + third_B2[:, 1], real_BT)
 
 
-def _which(pictures, count, picture_B, key_B, size_B, at_BT2, real_BT, own) -> Batch:
+def _which(pictures, count, picture_B, key_B, size_B, at_BT2, real_BT, picture_side) -> Batch:
+    """The batch of the question "which"."""
+
     def places(key, size):
         rows_key, columns_key, other_key = jax.random.split(key, 3)
-        row_2 = _drawn(rows_key, (2,), size - own + 1)
-        column_2 = jnp.sort(_drawn(columns_key, (2,), size - 2 * own + 1)) + jnp.asarray([0, own])
+        row_2 = _drawn(rows_key, (2,), size - picture_side + 1)
+        column_2 = jnp.sort(_drawn(columns_key, (2,), size - 2 * picture_side + 1)) + jnp.asarray(
+            [0, picture_side]
+        )
         return jnp.stack([row_2, column_2], axis=-1), _drawn(other_key, (), count)
 
     corner_B22, other_B = jax.vmap(places)(key_B, size_B)
     left_BTF, right_BTF = (
-        _shown(pictures(picture_B)[0], corner_B22[:, side], at_BT2, own)
+        _shown(pictures(picture_B)[0], corner_B22[:, side], at_BT2, picture_side)
         for side, picture_B in enumerate((picture_B, other_B))
     )
     patch_BTF = left_BTF + right_BTF
@@ -201,19 +212,25 @@ def _which(pictures, count, picture_B, key_B, size_B, at_BT2, real_BT, own) -> B
     return Batch(patch_BTF, set_BT, weight_BT, layout(real_BT.astype(jnp.int32)))
 
 
-def _draw(pictures, count, picture_B, key_B, size_B, at_BT2, real_BT, own) -> Batch:
+def _draw(pictures, count, picture_B, key_B, size_B, at_BT2, real_BT, picture_side) -> Batch:
+    """The batch of the question "draw"."""
     patch_BPF, label_B = pictures(picture_B)
-    pixel_BT = _shown(patch_BPF, _corners(key_B, size_B, own), at_BT2, own)[..., 0]
+    pixel_BT = _shown(patch_BPF, _corners(key_B, size_B, picture_side), at_BT2, picture_side)[
+        ..., 0
+    ]
     label_B1 = INK + 2 + label_B[:, None]
     token_BL = jnp.concatenate([label_B1, INK + pixel_BT.astype(jnp.int32)], axis=1)
     return next_token(token_BL, jnp.ones_like(token_BL), size_B * size_B)
 
 
-def _cut(pixels_BHWC, own, patch, moves_2B2) -> jax.Array:
-    """The patches of pictures, [B, P, F]."""
+def _cut(pixels_BHWC, picture_side, patch, moves_2B2) -> jax.Array:
+    """Cuts pictures into patches, [B, P, F]."""
     rows = len(pixels_BHWC)
-    number_BP = jnp.broadcast_to(jnp.arange(own * own, dtype=jnp.int32), (rows, own * own))
-    side_B = jnp.full(rows, own, jnp.int32)
+    number_BP = jnp.broadcast_to(
+        jnp.arange(picture_side * picture_side, dtype=jnp.int32),
+        (rows, picture_side * picture_side),
+    )
+    side_B = jnp.full(rows, picture_side, jnp.int32)
     return patches(pixels_BHWC, number_BP, side_B, patch, moves_2B2)
 
 
@@ -222,27 +239,29 @@ def _drawn(key, shape, choices) -> jax.Array:
     return jax.random.randint(key, shape, 0, choices, jnp.int32)
 
 
-def _corners(key_B, size_B, own) -> jax.Array:
-    """The (row, column) of the first patch of a picture that fits, [B, 2]."""
-    return jax.vmap(lambda key, size: _drawn(key, (2,), size - own + 1))(key_B, size_B)
+def _corners(key_B, size_B, picture_side) -> jax.Array:
+    """A random (row, column) for the first patch of each picture, so that it fits, [B, 2]."""
+    return jax.vmap(lambda key, size: _drawn(key, (2,), size - picture_side + 1))(key_B, size_B)
 
 
-def _shown(patch_BPF, corner_B2, at_BT2, own) -> jax.Array:
-    """What a picture of own x own patches shows at each (row, column), [B, T, F]; 0 beside it."""
+def _shown(patch_BPF, corner_B2, at_BT2, picture_side) -> jax.Array:
+    """The patch that the canvas shows at each (row, column), [B, T, F]; 0 outside the picture."""
     inner_BT2 = at_BT2 - corner_B2[:, None]
-    inside_BT = ((inner_BT2 >= 0) & (inner_BT2 < own)).all(axis=-1)
-    number_BT = jnp.where(inside_BT, inner_BT2[..., 0] * own + inner_BT2[..., 1], 0)
+    inside_BT = ((inner_BT2 >= 0) & (inner_BT2 < picture_side)).all(axis=-1)
+    number_BT = jnp.where(inside_BT, inner_BT2[..., 0] * picture_side + inner_BT2[..., 1], 0)
     shown_BTF = jax.vmap(lambda patch_PF, number_T: patch_PF[number_T])(patch_BPF, number_BT)
     return jnp.where(inside_BT[..., None], shown_BTF, 0.0)
 
 
 def _labelled(patch_BTF, label_B, real_BT) -> Batch:
+    """The batch of patches with one label for each row."""
     weight_B1 = jnp.ones((len(label_B), 1), jnp.float32)
     return Batch(patch_BTF, label_B[:, None], weight_B1, layout(real_BT.astype(jnp.int32)))
 
 
 def _data(images: Images) -> dict[str, Any]:
-    """The pixels [N, side, side, 1] and labels of each split, and what pixels are compared with.
+    """The pixels [N, side, side, 1] and labels of each split, the threshold and the deviation of
+    pixels.
 
     Pixels are divided by their deviation in training, so that black stays 0.
     """

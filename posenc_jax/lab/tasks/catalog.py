@@ -1,4 +1,4 @@
-"""The catalogue of tasks, and `register`, which makes a task of a function of any file."""
+"""The catalogue of tasks, and `register`, which adds a function of any file to it."""
 
 from collections.abc import Callable
 from typing import Any, Literal
@@ -49,5 +49,5 @@ def register(
 
 
 def names(reads: Reads) -> list[str]:
-    """The names of the registered tasks of which a model reads this."""
+    """The names of the registered tasks with this input."""
     return [name for name in CATALOG if READS[name] == reads]

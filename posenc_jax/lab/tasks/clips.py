@@ -1,4 +1,4 @@
-"""Clips of frames with a track of tones, and a question in text: a stream of three kinds of tokens.
+"""Questions in text about clips of frames with a track of tones: a stream of three kinds of tokens.
 
     BOS, then for each 2 seconds the patches of 2 frames and 2 tones, then words
 
@@ -36,6 +36,7 @@ import numpy as np
 from posenc_jax.encodings.multimodal_ids import Text, Video, diagonal_ids
 from posenc_jax.encodings.multimodal_ids import ids as multimodal_ids
 from posenc_jax.lab.tasks.catalog import register
+from posenc_jax.lab.tasks.encoder_tasks import label_batch
 from posenc_jax.lab.tasks.task import (
     BOS,
     PAD,
@@ -43,14 +44,13 @@ from posenc_jax.lab.tasks.task import (
     SYMBOL,
     Batch,
     Task,
+    arrays_sha256,
     draw,
     example_keys,
-    fold_each,
-    hash_of,
-    split_of,
+    hash_split,
+    index_keys,
 )
 from posenc_jax.lab.tasks.user_files import check_range, named_arrays
-from posenc_jax.lab.tasks.whole import one_label
 from posenc_jax.options import FieldError
 
 Ids = Literal["index", "time", "all", "reset", "diagonal"]
@@ -65,7 +65,7 @@ DRAWN = 2**30  # random numbers are below it, so remainders favour hardly any
 
 
 class Clips(NamedTuple):
-    """Clips of P patches a frame, as symbols; those of a file have one row for each clip."""
+    """Clips of P patches a frame, as symbols; a file's clips are rows of these arrays."""
 
     frames_BFP: Any
     tones_BF: Any
@@ -75,7 +75,7 @@ class Clips(NamedTuple):
 
 
 class Places(NamedTuple):
-    """By seconds N and column T: the frame, the patch or -1 for a tone, and positions.
+    """Tables by seconds N and column T: the frame, the patch or -1 for a tone, and positions.
 
     pos_NTA:  [N, T], or [N, T, 3]; None: columns of storage.
     patches, words: of a frame, and of a question.
@@ -103,15 +103,15 @@ def clips(question: Literal["tone", "column", "order"] = "tone", ids: Ids = "all
     places = _places(MOST, SIDE, SIDE, WORDS, ids)
 
     def sample(data, key, size_B, width):
-        key_B = fold_each(key, jnp.arange(len(size_B), dtype=jnp.int32))
+        key_B = index_keys(key, jnp.arange(len(size_B), dtype=jnp.int32))
         return batch(key_B, size_B, width)
 
     def numbered(data, index_B, size_B, width, split):
         return batch(example_keys("clips", split, index_B, size_B), size_B, width)
 
     def batch(key_B, size_B, width):
-        made = jax.vmap(lambda key, n: _moving(key, n, question))(key_B, size_B)
-        return _batch(made, jnp.ones(size_B.shape, bool), width, places)
+        moving = jax.vmap(lambda key, n: _moving(key, n, question))(key_B, size_B)
+        return _batch(moving, jnp.ones(size_B.shape, bool), width, places)
 
     return _task(
         "clips", places, NAME + DIGITS, least=2, most=MOST, sample=sample, numbered=numbered,
@@ -170,7 +170,7 @@ def clips_file(path: str, ids: Ids = "all") -> Task:
         data=jax.tree.map(jnp.asarray, held),
         examples=lambda size: int(np.searchsorted(seconds["test"], size, side="right")),
         facts={
-            "sha256": hash_of([array.shape for array in arrays], arrays),
+            "sha256": arrays_sha256([array.shape for array in arrays], arrays),
             "clips": {split: len(seconds[split]) for split in SPLITS},
         },
     )
@@ -179,34 +179,34 @@ def clips_file(path: str, ids: Ids = "all") -> Task:
 def _stored(name: str, path: str) -> tuple[dict[str, Clips], tuple[int, int], int]:
     """The clips of each split, shortest first, as symbols; rows and columns; number of tokens."""
     axes = {"frames": "N F rows columns", "tones": "N F", "seconds": "N", "words": "N W"}
-    found = named_arrays(name, path, {**axes, "answers": "N"})
-    frames, tones = found["frames"], found["tones"]
+    arrays = named_arrays(name, path, {**axes, "answers": "N"})
+    frames, tones = arrays["frames"], arrays["tones"]
     for key in ("frames", "tones", "words", "answers"):
-        check_range(name, key, found[key], LARGEST - 1)
-    check_range(name, "seconds", found["seconds"], tones.shape[1], least=1)
+        check_range(name, key, arrays[key], LARGEST - 1)
+    check_range(name, "seconds", arrays["seconds"], tones.shape[1], least=1)
     first_tone = int(frames.max()) + 1
     first_word = first_tone + int(tones.max()) + 1
-    vocab = max(first_word + int(found["words"].max()) + 1, int(found["answers"].max()) + 1)
+    vocab = max(first_word + int(arrays["words"].max()) + 1, int(arrays["answers"].max()) + 1)
     whole = Clips(
-        frames.reshape(*tones.shape, -1), first_tone + tones, first_word + found["words"],
-        found["answers"], found["seconds"],
+        frames.reshape(*tones.shape, -1), first_tone + tones, first_word + arrays["words"],
+        arrays["answers"], arrays["seconds"],
     )  # fmt: skip
     whole = Clips(*(array.astype(np.int32) for array in whole))
     clip_N = zip(*whole[:3], strict=True)
     digest = lambda clip: sha256(b"".join(part.tobytes() for part in clip)).digest()
-    split_N = np.array([split_of(digest(clip), 80, 10) for clip in clip_N])
+    split_N = np.array([hash_split(digest(clip), 80, 10) for clip in clip_N])
     held = {}
     for split in SPLITS:
-        own_N = np.flatnonzero(split_N == split)
-        if not own_N.size:
+        chosen_N = np.flatnonzero(split_N == split)
+        if not chosen_N.size:
             raise FieldError("task.name", f"{name} has too few clips; none is for {split}")
-        own_N = own_N[np.argsort(whole.seconds_B[own_N], kind="stable")]
-        held[split] = Clips(*(array[own_N] for array in whole))
+        chosen_N = chosen_N[np.argsort(whole.seconds_B[chosen_N], kind="stable")]
+        held[split] = Clips(*(array[chosen_N] for array in whole))
     return held, frames.shape[2:], vocab
 
 
 def _most_frequent(held: Mapping[str, Clips]) -> float:
-    """The accuracy of the most frequent answer of the training split."""
+    """The test accuracy of the most frequent answer of the training split."""
     answer = np.bincount(held["train"].answers_B).argmax()
     return float((held["test"].answers_B == answer).mean())
 
@@ -222,7 +222,7 @@ def _task(
     numbered: Callable[..., Batch],
     baselines: Callable[[], Mapping[str, float]],
 ) -> Task:
-    """A task of clips, generated unless told otherwise."""
+    """A task of clips; `data`, `examples` and `facts` are those of generated clips."""
     return Task(
         name=name, vocab=SYMBOL + symbols, metric="accuracy", least=least, most=most,
         width=places.width, examples=lambda size: None, data=(),
@@ -231,11 +231,11 @@ def _task(
 
 
 def _batch(clips: Clips, counts_B: jax.Array, width: int, places: Places) -> Batch:
-    """The tokens of clips, at the positions of their seconds."""
+    """The batch of clips, with the positions of `places`."""
     place_T = jnp.arange(width, dtype=jnp.int32)
     at_T = jnp.minimum(place_T, places.frame_NT.shape[1] - 1)
-    of = lambda table_NT: jnp.asarray(table_NT)[clips.seconds_B][:, at_T]
-    frame_BT, patch_BT = of(places.frame_NT), of(places.patch_NT)
+    lookup = lambda table_NT: jnp.asarray(table_NT)[clips.seconds_B][:, at_T]
+    frame_BT, patch_BT = lookup(places.frame_NT), lookup(places.patch_NT)
     end_B1 = places.width(clips.seconds_B)[:, None]
     row_B1 = jnp.arange(len(frame_BT), dtype=jnp.int32)[:, None]
     token_BT = clips.frames_BFP[row_B1, frame_BT, jnp.maximum(patch_BT, 0)]
@@ -245,14 +245,14 @@ def _batch(clips: Clips, counts_B: jax.Array, width: int, places: Places) -> Bat
     token_BT = jnp.where(word_BT >= 0, named_BT, token_BT)
     token_BT = jnp.where(place_T[None] == 0, BOS, SYMBOL + token_BT)
     token_BT = jnp.where(place_T[None] < end_B1, token_BT, PAD)
-    batch = one_label(token_BT, clips.answers_B, counts_B)
+    batch = label_batch(token_BT, clips.answers_B, counts_B)
     if places.pos_NTA is None:
         return batch
-    return batch._replace(layout=batch.layout.replace(pos_BT=of(places.pos_NTA)))
+    return batch._replace(layout=batch.layout.replace(pos_BT=lookup(places.pos_NTA)))
 
 
 def _places(most: int, rows: int, columns: int, words: int, ids: Ids) -> Places:
-    """Where the tokens of clips of 0 to `most` seconds are; there are none of 0 seconds."""
+    """The `Places` of clips of 0 to `most` seconds; row 0 is empty."""
     patches = rows * columns
     width = lambda seconds: 1 + seconds * (patches + 1) + words
     frame_NT, patch_NT = np.zeros((2, most + 1, width(most)), np.int32)
@@ -278,8 +278,8 @@ def _ids(size: int, rows: int, columns: int, words: int, ids: Ids) -> np.ndarray
     # A tone is, as text is, on the diagonal, at the time of its frame.
     silent_T3 = diagonal_ids(stream(0))
     frames_F = silent_T3[1:-words].reshape(size, rows * columns, 3)
-    found = [silent_T3[:1]]
+    parts = [silent_T3[:1]]
     for start in range(0, size, CHUNK):
         chunk = frames_F[start : start + CHUNK]
-        found += [chunk.reshape(-1, 3), np.repeat(chunk[:, 0, :1], 3, axis=1)]
-    return np.concatenate([*found, silent_T3[-words:]])
+        parts += [chunk.reshape(-1, 3), np.repeat(chunk[:, 0, :1], 3, axis=1)]
+    return np.concatenate([*parts, silent_T3[-words:]])

@@ -18,7 +18,7 @@ from typing import Literal
 import jax
 import jax.numpy as jnp
 
-from posenc_jax.lab.tasks import bags
+from posenc_jax.lab.tasks import bag_of_words
 from posenc_jax.lab.tasks.catalog import register
 from posenc_jax.lab.tasks.task import (
     BOS,
@@ -75,7 +75,7 @@ def duplicate_string(alphabet: int = 2, padding: Padding = "right") -> Task:
         symbol_L = SYMBOL + draw(key, place_L, alphabet)
         return question_answer(place_L, [(symbol_L, n)], [(symbol_L, n), (symbol_L, n), (EOS, 1)])
 
-    length, bag = lambda n: 3 * n + 3, bags.unused(alphabet, times=2)
+    length, bag = lambda n: 3 * n + 3, bag_of_words.unused(alphabet, times=2)
     name = "duplicate_string"
     return generated(name, line, length, symbols=alphabet, padding=padding, bag=bag)
 
@@ -117,20 +117,20 @@ def selective_copy(alphabet: int = 16, blanks: int = 1, padding: Padding = "righ
         shown_L = jnp.where(held_L, symbol_L[jnp.cumsum(held_L, dtype=jnp.int32) - 1], EXTRA)
         return question_answer(place_L, [(shown_L, (1 + blanks) * n)], [(symbol_L, n), (EOS, 1)])
 
-    length, bag = lambda n: (2 + blanks) * n + 3, bags.unused(alphabet)
+    length, bag = lambda n: (2 + blanks) * n + 3, bag_of_words.unused(alphabet)
     name = "selective_copy"
     return generated(name, line, length, symbols=alphabet, padding=padding, bag=bag)
 
 
 @register()
 def sort(alphabet: int = 50, padding: Padding = "right") -> Task:
-    """Repeat the symbols in sorted order (Kazemnejad et al. 2023, arXiv 2305.19466)."""
+    """Repeat the symbols in ascending order (Kazemnejad et al. 2023, arXiv 2305.19466)."""
     return _sorted("sort", alphabet, padding)
 
 
 @register()
 def bucket_sort(alphabet: int = 5, padding: Padding = "right") -> Task:
-    """Repeat symbols in sorted order, each of few symbols many times (arXiv 2207.02098).
+    """Repeat symbols in ascending order; there are few symbols, each many times (arXiv 2207.02098).
 
     Their answer has no end token.
     """
@@ -148,12 +148,12 @@ def missing_duplicate_string(padding: Padding = "right") -> Task:
     def line(key, n, place_L):
         string_key, hole_key = jax.random.split(key)
         hole = jax.random.randint(hole_key, (), 0, 2 * n)
-        asked = place_L == 2 * n + 2
-        index_L = jnp.where(asked, hole, place_L - 1)
+        is_answer_L = place_L == 2 * n + 2
+        index_L = jnp.where(is_answer_L, hole, place_L - 1)
         token_L = SYMBOL + draw(string_key, index_L % n, 2)
         token_L = jnp.where(place_L - 1 == hole, EXTRA, token_L)
         token_L = jnp.where(place_L == 0, BOS, token_L)
-        return jnp.where(place_L == 2 * n + 1, SEP, token_L), asked
+        return jnp.where(place_L == 2 * n + 1, SEP, token_L), is_answer_L
 
     name, length, bag = "missing_duplicate_string", lambda n: 2 * n + 3, {"odd symbol": _odd_symbol}
     return generated(name, line, length, symbols=2, padding=padding, chance=0.5, bag=bag)
@@ -175,12 +175,12 @@ def _rearranged(name, source, symbols, alphabet, padding) -> Task:
         answer_L = symbol_L[source(place_L, n)]
         return question_answer(place_L, [(symbol_L, n)], [(answer_L, n), (EOS, 1)])
 
-    length, bag = lambda n: 2 * n + 3, bags.unused(alphabet)
+    length, bag = lambda n: 2 * n + 3, bag_of_words.unused(alphabet)
     return generated(name, line, length, symbols=alphabet, padding=padding, bag=bag)
 
 
 def _sorted(name, alphabet, padding) -> Task:
-    """A task whose answer is the symbols in order."""
+    """A task whose answer is the symbols in ascending order."""
     check_symbols("alphabet", alphabet)
 
     def line(key, n, place_L):
@@ -188,5 +188,5 @@ def _sorted(name, alphabet, padding) -> Task:
         sorted_L = jnp.sort(jnp.where(place_L < n, shown_L, SYMBOL + alphabet))
         return question_answer(place_L, [(shown_L, n)], [(sorted_L, n), (EOS, 1)])
 
-    length, bag = lambda n: 2 * n + 3, bags.in_order(alphabet)
+    length, bag = lambda n: 2 * n + 3, bag_of_words.in_order(alphabet)
     return generated(name, line, length, symbols=alphabet, padding=padding, bag=bag)

@@ -26,7 +26,7 @@ import numpy as np
 
 from posenc_jax.lab.hosts.exit_status import Stop
 from posenc_jax.lab.tasks.catalog import register
-from posenc_jax.lab.tasks.task import SPLITS, Plan, Task, split_of
+from posenc_jax.lab.tasks.task import SPLITS, Plan, Task, hash_split
 from posenc_jax.lab.tasks.text_windows import (
     SEPARATOR,
     check_options,
@@ -34,7 +34,7 @@ from posenc_jax.lab.tasks.text_windows import (
     largest_window,
     windowed,
 )
-from posenc_jax.lab.tasks.user_files import fasta_records, files_in, is_text, kind_of, user_path
+from posenc_jax.lab.tasks.user_files import fasta_records, files_in, is_text, path_kind, user_path
 from posenc_jax.options import FieldError
 
 # Folders left out: tests, packages that are not part of the library, generated tables.
@@ -42,7 +42,7 @@ _NOT_SOURCE = ("test*", "idle_test", "*-packages", "__pycache__", "encodings", "
 
 
 class Corpus(NamedTuple):
-    """The files of a text, not read yet.
+    """The files of a text, before they are read.
 
     pieces: of each split, (path, start, stop): bytes start .. stop of a file.
     binary: the number of files that are not text.
@@ -56,7 +56,7 @@ class Corpus(NamedTuple):
     def sizes(self) -> dict[str, int]:
         """The bytes of each split, with the 0 bytes between files."""
         lengths = {s: [stop - start for _, start, stop in self.pieces[s]] for s in SPLITS}
-        return {split: sum(each) + max(len(each) - 1, 0) for split, each in lengths.items()}
+        return {split: sum(counts) + max(len(counts) - 1, 0) for split, counts in lengths.items()}
 
 
 @register(unit="bytes")
@@ -78,7 +78,7 @@ def prose(stretch: int = 65536, masked: float = 0.0) -> Plan:
     """
     chosen: dict[str, list[str]] = {split: [] for split in SPLITS}
     for name, text in sorted(topics.items()):
-        chosen[split_of(sha256(name.encode()).digest(), 80, 10)].append(text)
+        chosen[hash_split(sha256(name.encode()).digest(), 80, 10)].append(text)
     seen: set[str] = set()
     text = {}
     for split in reversed(SPLITS):
@@ -123,10 +123,12 @@ def standard_library_sha256() -> str:
 
 
 def files_at(path: str) -> Corpus:
-    """A text file, or those in a folder, except hidden files and links. FieldError: as `file`."""
+    """The text file at a path, or the text files in a folder, without hidden files and links.
+    FieldError: as `file`.
+    """
     name = f"file:{path}"
     root = user_path(name, path)
-    kind = kind_of(name, root) if path else "none"
+    kind = path_kind(name, root) if path else "none"
     if kind == "none":
         raise FieldError("task.name", f"{name}: no such file or folder")
     try:
@@ -142,6 +144,7 @@ def files_at(path: str) -> Corpus:
 
 
 def _plan(corpus: Corpus, stretch: int, masked: float) -> Plan:
+    """The plan of the windows of a corpus. FieldError: it is too small, or an option is wrong."""
     check_options(stretch, masked)
     if not any(corpus.pieces.values()):
         raise FieldError("task.name", f"{corpus.source} holds no text files")
@@ -164,7 +167,7 @@ def _plan(corpus: Corpus, stretch: int, masked: float) -> Plan:
 def _apart(
     source: str, text: Mapping[str, bytes], stretch: int, masked: float, facts: Mapping[str, object]
 ) -> Plan:
-    """The plan of documents that are kept apart; `text` is that of each split."""
+    """The plan of documents between which no token attends; `text` is that of each split."""
     check_options(stretch, masked)
     arrays = {split: np.frombuffer(text[split], np.uint8) for split in SPLITS}
     most = largest_window(source, {split: len(text[split]) for split in SPLITS}, stretch)
@@ -175,7 +178,7 @@ def _apart(
 def _fasta(path: str, stretch: int, masked: float) -> Plan:
     """The plan of the sequences of a FASTA file in upper case; headers are left out."""
     name = f"file:{path}"
-    if kind_of(name, user_path(name, path)) == "none":
+    if path_kind(name, user_path(name, path)) == "none":
         raise FieldError("task.name", f"{name}: no such file")
     text, records = bytearray(), 0
     for record in fasta_records(name, path):
@@ -191,17 +194,18 @@ def _by_file(root: Path, files: list[Path]) -> dict[str, list[tuple[Path, int, i
     pieces = {split: [] for split in SPLITS}
     for digest, path in sorted((sha256(f.as_posix().encode()).digest(), f) for f in files):
         if size := (root / path).stat().st_size:
-            pieces[split_of(digest, 90, 5)].append((root / path, 0, size))
+            pieces[hash_split(digest, 90, 5)].append((root / path, 0, size))
     return pieces
 
 
 def _by_position(path: Path) -> dict[str, list[tuple[Path, int, int]]]:
+    """One piece of the file for each split."""
     cuts = _cuts(path.stat().st_size)
     return {split: [(path, cuts[i], cuts[i + 1])] for i, split in enumerate(SPLITS)}
 
 
 def _cuts(size: int) -> tuple[int, int, int, int]:
-    """Where the three splits of a text of so many bytes begin and end."""
+    """The bounds of the three splits of a text of `size` bytes."""
     return 0, size * 90 // 100, size * 95 // 100, size
 
 
@@ -210,7 +214,7 @@ def texts(corpus: Corpus) -> dict[str, list[tuple[Path, bytes]]]:
 
     Stop: a file was removed or changed after `files_at` had looked at it.
     """
-    found: dict[str, list[tuple[Path, bytes]]] = {split: [] for split in SPLITS}
+    by_split: dict[str, list[tuple[Path, bytes]]] = {split: [] for split in SPLITS}
     seen = set()
     for split in SPLITS:
         for path, start, stop in corpus.pieces[split]:
@@ -222,5 +226,5 @@ def texts(corpus: Corpus) -> dict[str, list[tuple[Path, bytes]]]:
                 raise Stop(f"{corpus.source}: {path} has become shorter; start again")
             if (mark := (start, sha256(text).digest())) not in seen:
                 seen.add(mark)
-                found[split].append((path, text))
-    return found
+                by_split[split].append((path, text))
+    return by_split

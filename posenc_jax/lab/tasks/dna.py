@@ -20,7 +20,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from posenc_jax.lab.tasks import whole
+from posenc_jax.lab.tasks import encoder_tasks
 from posenc_jax.lab.tasks.catalog import register
 from posenc_jax.lab.tasks.task import (
     BOS,
@@ -71,14 +71,14 @@ def dna(spacing: int = 4, padding: Padding = "right") -> Task:
 
 
 def thirds(key: jax.Array, spacing: int, codon_L: jax.Array) -> jax.Array:
-    """The third base of each codon, [L]."""
+    """The third base of each codon, 0 to 3, [L]."""
     first_key, noise_key, other_key = jax.random.split(key, 3)
     paired_L = draw(noise_key, codon_L, STEPS) < round(PAIRED * STEPS)
     other_L = draw(other_key, codon_L, 3)
     first_L = draw(first_key, codon_L, 4)
 
-    def step(before_S, given):
-        codon, paired, other, first = given
+    def step(before_S, inputs):
+        codon, paired, other, first = inputs
         complement = 3 - before_S[0]
         base = jnp.where(paired, complement, (complement + 1 + other) % 4)
         base = jnp.where(codon < spacing, first, base)
@@ -95,7 +95,9 @@ def pair_shares() -> np.ndarray:
 
 
 def entropy() -> float:
-    """Bits of a base that counts, on average, given all before it: the least possible loss."""
+    """The mean entropy in bits of a base that counts, given all before it: the least possible
+    loss.
+    """
     share_P = np.diff(np.round(np.cumsum(pair_shares()) * STEPS), prepend=0) / STEPS
     paired = round(PAIRED * STEPS) / STEPS
     third = -paired * np.log2(paired) - (1 - paired) * np.log2((1 - paired) / 3)
@@ -122,7 +124,7 @@ def reading_frame() -> Task:
         token_T = jnp.where(place_T == 0, BOS, SYMBOL + base_T)
         return jnp.where(place_T <= 3 * n, token_T, PAD), hidden_T
 
-    return whole.hidden(
+    return encoder_tasks.hidden(
         "reading_frame", line, lambda n: 3 * n + 1, symbols=4, least=4, baselines={"chance": 0.25}
     )
 
@@ -146,7 +148,9 @@ def splice(intron: int = 4) -> Task:
             cell_N = jnp.arange(units * columns, dtype=jnp.int32)
             return jnp.asarray(bases)[draw(key, cell_N, len(bases))].reshape(units, columns)
 
-        each = lambda *bases: jnp.broadcast_to(jnp.asarray(bases, jnp.int32), (units, len(bases)))
+        repeated = lambda *bases: jnp.broadcast_to(
+            jnp.asarray(bases, jnp.int32), (units, len(bases))
+        )
         exon_UX, inner_UX = drawn(exon_key, (A, C, T), 5), drawn(inner_key, (C, T), intron)
         more_U1, inner_U1 = (draw(k, unit_U1[:, 0], 4 * intron)[:, None] for k in size_keys)
         exon_size_U1, inner_size_U1 = 2 + more_U1 % 4, 1 + inner_U1 % intron
@@ -157,9 +161,9 @@ def splice(intron: int = 4) -> Task:
         after_U1 = HIDDEN + A + T - last_U1
         parts = [
             short(exon_UX, exon_size_U1),
-            each(G, T),
+            repeated(G, T),
             short(inner_UX, inner_size_U1),
-            each(A, G),
+            repeated(A, G),
         ]
         base_UX = jnp.where(unit_U1 < n, jnp.concatenate([*parts, after_U1], axis=1), PAD)
         base_N, count = without_gaps(base_UX.ravel())
@@ -169,7 +173,7 @@ def splice(intron: int = 4) -> Task:
         return jnp.where(hidden_T, base_T - HIDDEN, base_T), hidden_T
 
     most = 5 + 2 + intron + 2 + 1
-    return whole.hidden(
+    return encoder_tasks.hidden(
         "splice", line, lambda n: most * n + 1, symbols=4, baselines={"chance": 1 / 3}
     )
 
@@ -195,6 +199,6 @@ def spacing(distance: int = 6) -> Task:
         token_T = jnp.where(place_T == 0, BOS, token_T)
         return jnp.where(place_T <= n, token_T, PAD), label
 
-    return whole.labelled(
+    return encoder_tasks.labelled(
         "spacing", line, lambda n: n + 1, symbols=4, least=distance + 5, baselines={"chance": 0.5}
     )

@@ -89,9 +89,9 @@ def expression(
     def write(x_L, at, value, when):
         return x_L.at[jnp.where(when, at, end)].set(value, mode="drop")
 
-    def divide(state, given):
+    def divide(state, inputs):
         length_L, symbol_L = state
-        at, digit, sign, split = given
+        at, digit, sign, split = inputs
         length = length_L[at]
         two = length >= 5
         left = jnp.where(two, 1 + split % jnp.maximum(length - 4, 1), length - 2)
@@ -105,17 +105,17 @@ def expression(
         length_L = write(length_L, at + 2 + left, length - left - 3, two)
         return (length_L, symbol_L), (length, left)
 
-    def evaluate(value_L, given):
-        at, digit, sign, length, left = given
+    def evaluate(value_L, inputs):
+        at, digit, sign, length, left = inputs
         a, b = value_L[jnp.minimum(at + 1, end - 1)], value_L[jnp.minimum(at + 2 + left, end - 1)]
         both = jnp.where(sign == PLUS, a + b, jnp.where(sign == MINUS, a - b, a * b))
-        one = jnp.where(length == 1, digit, jnp.where(length == 2, -a, a))
-        return value_L.at[at].set(jnp.where(length >= 5, both, one) % modulus), None
+        short = jnp.where(length == 1, digit, jnp.where(length == 2, -a, a))
+        return value_L.at[at].set(jnp.where(length >= 5, both, short) % modulus), None
 
     start = jnp.zeros_like(place_L).at[0].set(n), jnp.zeros_like(place_L)
     (_, symbol_L), (length_L, left_L) = jax.lax.scan(
         divide, start, (place_L, digit_L, sign_L, split_L)
     )
-    given = place_L, digit_L, sign_L, length_L, left_L
-    value_L, _ = jax.lax.scan(evaluate, jnp.zeros_like(place_L), given, reverse=True)
+    inputs = place_L, digit_L, sign_L, length_L, left_L
+    value_L, _ = jax.lax.scan(evaluate, jnp.zeros_like(place_L), inputs, reverse=True)
     return symbol_L, value_L[0]

@@ -1,4 +1,4 @@
-"""Functions to complete and closing brackets to tell apart, in Python files held out.
+"""Questions about held-out Python files: complete a function, tell the kind of a closing bracket.
 
     task            files                                           split
     functions       the standard library of this machine            by file: 90, 5 and 5 of 100
@@ -26,10 +26,10 @@ from posenc_jax.lab.tasks import corpus
 from posenc_jax.lab.tasks.baselines import SMOOTHING, bigram, pair_counts, unigram
 from posenc_jax.lab.tasks.brackets import NEAR, hidden_brackets
 from posenc_jax.lab.tasks.catalog import register
-from posenc_jax.lab.tasks.spans import Spans, check_any, spans, spread
 from posenc_jax.lab.tasks.task import SPLITS, Plan, Task, check_least, next_token
+from posenc_jax.lab.tasks.text_spans import Spans, check_any, spans, spread
 from posenc_jax.lab.tasks.text_windows import SEPARATOR, largest_window, windowed
-from posenc_jax.lab.tasks.user_files import kind_of, user_path
+from posenc_jax.lab.tasks.user_files import path_kind, user_path
 from posenc_jax.options import FieldError
 
 Question = Literal["complete", "brackets"]
@@ -50,40 +50,41 @@ def functions(question: Question = "complete", tested: int = 256) -> Plan:
 
 
 def functions_file(path: str, question: Question = "complete", tested: int = 256) -> Plan:
-    """A question about a folder's .py files; options as of `functions`.
+    """A question about the .py files of a folder; options as of `functions`.
 
     FieldError: there is no such folder, or it holds too little Python.
     """
     name = f"functions:{path}"
-    if not path or kind_of(name, user_path(name, path)) != "folder":
+    if not path or path_kind(name, user_path(name, path)) != "folder":
         raise FieldError("task.name", f"{name}: no such folder; give a folder of .py files")
-    found = corpus.files_at(path)
+    files = corpus.files_at(path)
     python = lambda pieces: [piece for piece in pieces if piece[0].suffix == ".py"]
-    pieces = {split: python(found.pieces[split]) for split in SPLITS}
-    return _plan(found._replace(source=name, pieces=pieces), question, tested)
+    pieces = {split: python(files.pieces[split]) for split in SPLITS}
+    return _plan(files._replace(source=name, pieces=pieces), question, tested)
 
 
-def _plan(found: corpus.Corpus, question: Question, tested: int) -> Plan:
+def _plan(code: corpus.Corpus, question: Question, tested: int) -> Plan:
+    """The plan of a question about the .py files of a corpus."""
     check_least("tested", tested, 1)
-    most = largest_window(found.source, found.sizes, MOST)
-    known = {"complete": (ANSWER, _completion), "brackets": (NEAR, hidden_brackets)}
-    least, asked = known[question]
+    most = largest_window(code.source, code.sizes, MOST)
+    questions = {"complete": (ANSWER, _completion), "brackets": (NEAR, hidden_brackets)}
+    least, make_task = questions[question]
 
     def read() -> Task:
-        files = corpus.texts(found)
+        files = corpus.texts(code)
         texts = {split: [text for _, text in files[split]] for split in SPLITS}
         text = {split: np.frombuffer(SEPARATOR.join(texts[split]), np.uint8) for split in SPLITS}
         facts = {"files": {split: len(texts[split]) for split in SPLITS}}
-        return asked(windowed(found.source, text, most, 0.0, facts=facts), texts, tested)
+        return make_task(windowed(code.source, text, most, 0.0, facts=facts), texts, tested)
 
     return Plan(least, most, read)
 
 
 def _completion(windows: Task, texts: Mapping[str, list[bytes]], tested: int) -> Task:
-    """The task of windows with functions as its test and validation examples."""
-    known = {split: spans(texts[split], bodies) for split in SPLITS[1:]}
-    check_any(windows.name, known, "function with a body of code")
-    chosen = {split: spread(found, tested) for split, found in known.items()}
+    """The task of completing functions: windows anywhere in training, functions at test."""
+    functions = {split: spans(texts[split], bodies) for split in SPLITS[1:]}
+    check_any(windows.name, functions, "function with a body of code")
+    chosen = {split: spread(split_spans, tested) for split, split_spans in functions.items()}
 
     def numbered(data, index_B, size_B, width, split):
         exists_B = index_B < len(chosen[split].file_N)
@@ -96,7 +97,7 @@ def _completion(windows: Task, texts: Mapping[str, list[bytes]], tested: int) ->
         return next_token(byte_BL, answer_BL, stop_B - 1 - begin_B)
 
     places = {f"{split} ends": tuple(map(jnp.asarray, held)) for split, held in chosen.items()}
-    counts = {split: len(found.file_N) for split, found in known.items()}
+    counts = {split: len(split_spans.file_N) for split, split_spans in functions.items()}
     return windows._replace(
         least=ANSWER,
         data={**windows.data, **places},
@@ -108,7 +109,7 @@ def _completion(windows: Task, texts: Mapping[str, list[bytes]], tested: int) ->
 
 
 def offsets(task: Task) -> np.ndarray:
-    """The place in its file of each test function, in bytes before the first that counts; of
+    """The place in its file of each test function, in bytes before the first byte that counts; for
     `brackets` that of the last bracket.
     """
     file_N, start_N, _ = task.data["test ends"]
@@ -134,7 +135,7 @@ def bodies(text: bytes) -> list[tuple[int, int]]:
     # The parser's lines end in \n, \r\n or \r.
     lines = text[marked:].splitlines(keepends=True)
     line_start = marked + np.cumsum([0, *map(len, lines)])
-    found = []
+    ranges = []
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             first = 0 if ast.get_docstring(node, clean=False) is None else 1
@@ -142,18 +143,18 @@ def bodies(text: bytes) -> list[tuple[int, int]]:
             if body and body[-1].end_lineno is not None:
                 start = int(line_start[body[0].lineno - 1]) + body[0].col_offset
                 stop = int(line_start[body[-1].end_lineno - 1]) + (body[-1].end_col_offset or 0)
-                found.append((start, min(stop, start + ANSWER)))
-    return sorted(found)
+                ranges.append((start, min(stop, start + ANSWER)))
+    return sorted(ranges)
 
 
 def _bigram_bits(data: Mapping[str, Any], chosen: Mapping[str, Spans]) -> float:
-    """Bits per byte that counts, of byte frequencies after the byte before."""
+    """Bits per byte of the bigram model on the bytes that count."""
     text = {split: np.asarray(data[split]) for split in SPLITS}
     counts_VV = pair_counts(text["train"])
 
     def bits(k: float, split: str) -> float:
-        known = chosen[split]
-        pairs = zip(known.start_N, known.stop_N, strict=True)
+        split_spans = chosen[split]
+        pairs = zip(split_spans.start_N, split_spans.stop_N, strict=True)
         at = np.concatenate([np.arange(start, stop) for start, stop in pairs])
         p_VV = bigram(counts_VV, unigram(counts_VV, k), k)
         return float(-np.log2(p_VV[text[split][at - 1], text[split][at]]).mean())

@@ -1,4 +1,4 @@
-"""Own pictures: an .npz file with `pixels`, whole numbers 0 to 255, and `labels` from 0 on.
+"""A user's own pictures: an .npz file with `pixels`, integers 0 to 255, and `labels` from 0 on.
 
 `pixels` is [N, side, side] or [N, side, side, channels], `labels` is [N]. A hash of a picture
 decides its split: 80, 10 and 10 of 100.
@@ -9,7 +9,7 @@ from hashlib import sha256
 import numpy as np
 
 from posenc_jax.lab.tasks.images import Images, Order, classified
-from posenc_jax.lab.tasks.task import SPLITS, Task, split_of
+from posenc_jax.lab.tasks.task import SPLITS, Task, hash_split
 from posenc_jax.lab.tasks.user_files import check_range, named_arrays
 from posenc_jax.options import FieldError
 
@@ -27,12 +27,14 @@ def images(path: str, patch: int = 4, order: Order = "grid", moved: float = 0.1)
 def stored(name: str, path: str) -> Images:
     """The pictures of a file. FieldError: see `images`."""
     axes = {"pixels": "N side side or N side side channels", "labels": "N"}
-    found = named_arrays(name, path, axes)
-    pixels, label_N = found["pixels"], found["labels"]
+    arrays = named_arrays(name, path, axes)
+    pixels, label_N = arrays["pixels"], arrays["labels"]
     check_range(name, "pixels", pixels, 255)
     check_range(name, "labels", label_N, MOST_CLASSES - 1)
     pixels = pixels.astype(np.uint8).reshape(*pixels.shape[:3], -1)
-    split_N = np.array([split_of(sha256(one.tobytes()).digest(), 80, 10) for one in pixels])
+    split_N = np.array(
+        [hash_split(sha256(picture.tobytes()).digest(), 80, 10) for picture in pixels]
+    )
     both = {"pixels": pixels, "labels": label_N.astype(np.int32)}
     splits = {s: {part: array[split_N == s] for part, array in both.items()} for s in SPLITS}
     for split in SPLITS:

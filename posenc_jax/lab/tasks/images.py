@@ -29,10 +29,10 @@ from posenc_jax.lab.tasks.task import (
     SPLITS,
     Batch,
     Task,
+    arrays_sha256,
     check_least,
-    fold_each,
-    hash_of,
-    split_of,
+    hash_split,
+    index_keys,
 )
 from posenc_jax.layout import layout
 from posenc_jax.options import FieldError
@@ -42,7 +42,7 @@ VIEWS = ("counted", "interpolated", "shuffled")
 
 
 class Images(NamedTuple):
-    """Images with labels, of each split: "pixels" uint8 [N, side, side, C], "labels" int32 [N]."""
+    """Images with labels by split: "pixels" uint8 [N, side, side, C], "labels" int32 [N]."""
 
     name: str
     splits: dict[str, dict[str, np.ndarray]]
@@ -68,10 +68,10 @@ def handwritten() -> Images:
     """The pictures of `digits`."""
     from sklearn.datasets import load_digits  # takes a second
 
-    found: Any = load_digits()
-    pixels = found.images.astype(np.uint8)[..., None]
-    split_N = np.array([split_of(sha256(image.tobytes()).digest(), 60, 10) for image in pixels])
-    both = {"pixels": pixels, "labels": found.target.astype(np.int32)}
+    dataset: Any = load_digits()
+    pixels = dataset.images.astype(np.uint8)[..., None]
+    split_N = np.array([hash_split(sha256(image.tobytes()).digest(), 60, 10) for image in pixels])
+    both = {"pixels": pixels, "labels": dataset.target.astype(np.int32)}
     splits = {s: {part: array[split_N == s] for part, array in both.items()} for s in SPLITS}
     return Images("digits", splits, 10)
 
@@ -94,7 +94,7 @@ def classified(images: Images, patch: int, order: Order, moved: float) -> Task:
     """
     *_, side, channels = images.splits["train"]["pixels"].shape
     check_patch(images.name, side, patch)
-    own = side // patch
+    least_side = side // patch
     counts = {split: len(held["labels"]) for split, held in images.splits.items()}
 
     def batch(data, split, index_B, size_B, width, squeeze_B, order_BT=None, moves_2B2=None):
@@ -109,7 +109,10 @@ def classified(images: Images, patch: int, order: Order, moved: float) -> Task:
             jnp.where(real_BT[..., None], patch_BTF, 0.0),
             data[split]["labels"][index_B][:, None],
             jnp.ones((len(index_B), 1), jnp.float32),
-            layout(real_BT.astype(jnp.int32), _positions(place_BT, size_B, own, order, squeeze_B)),
+            layout(
+                real_BT.astype(jnp.int32),
+                _positions(place_BT, size_B, least_side, order, squeeze_B),
+            ),
         )
 
     def sample(data, key, size_B, width):
@@ -124,7 +127,7 @@ def classified(images: Images, patch: int, order: Order, moved: float) -> Task:
         key = jax.random.key(zlib.crc32(images.name.encode()), impl="threefry2x32")
         view_B, shown_B = jnp.divmod(index_B, counts[split])
         place_T = jnp.arange(width, dtype=jnp.int32)
-        order_BT = jax.vmap(_shuffled, (0, 0, None))(fold_each(key, shown_B), size_B, place_T)
+        order_BT = jax.vmap(_shuffled, (0, 0, None))(index_keys(key, shown_B), size_B, place_T)
         shuffle_B1 = (view_B == VIEWS.index("shuffled"))[:, None]
         order_BT = jnp.where(shuffle_B1, order_BT, place_T[None])
         squeeze_B = view_B == VIEWS.index("interpolated")
@@ -133,11 +136,11 @@ def classified(images: Images, patch: int, order: Order, moved: float) -> Task:
         return shown._replace(weights_BT=exists_B1.astype(jnp.float32))
 
     return Task(
-        name=images.name, vocab=images.classes, metric="accuracy", least=own, most=None,
+        name=images.name, vocab=images.classes, metric="accuracy", least=least_side, most=None,
         width=lambda size: size * size, examples=lambda size: len(VIEWS) * counts["test"],
         data=_data(images), sample=sample, numbered=numbered,
         baselines=lambda: {"most_frequent": most_frequent(images)},
-        facts=facts_of(images), features=patch * patch * channels,
+        facts=image_facts(images), features=patch * patch * channels,
     )  # fmt: skip
 
 
@@ -157,43 +160,43 @@ def patches(
       as shares of its side. The edge is repeated outside the image.
     """
     height = pixels_BHWC.shape[1]
-    pixel_P, own_H = jnp.arange(patch, dtype=jnp.float32), jnp.arange(height, dtype=jnp.float32)
+    pixel_P, source_H = jnp.arange(patch, dtype=jnp.float32), jnp.arange(height, dtype=jnp.float32)
 
     def weights(line_BT, axis):
         """The weight of each line of pixels of the image in each line of a patch, [B, T, P, H]."""
-        made_BTP = line_BT.astype(jnp.float32)[..., None] * patch + pixel_P[None, None]
+        pixel_BTP = line_BT.astype(jnp.float32)[..., None] * patch + pixel_P[None, None]
         scale_B11 = (height / (side_B * patch).astype(jnp.float32))[:, None, None]
-        at_BTP = (made_BTP + 0.5) * scale_B11 - 0.5
+        at_BTP = (pixel_BTP + 0.5) * scale_B11 - 0.5
         if moves_2B2 is not None:
             move_B11, stretch_B11 = moves_2B2[..., axis, None, None]
             middle = (height - 1) / 2
             at_BTP = middle + (at_BTP - middle) * (1 + stretch_B11) + height * move_B11
         at_BTP = jnp.clip(at_BTP, 0, height - 1)
-        return jnp.maximum(0, 1 - jnp.abs(at_BTP[..., None] - own_H[None, None, None]))
+        return jnp.maximum(0, 1 - jnp.abs(at_BTP[..., None] - source_H[None, None, None]))
 
     row_BT, column_BT = jnp.divmod(shown_BT, side_B[:, None])
     rows = jnp.einsum("btph,bhwc->btpwc", weights(row_BT, 0), pixels_BHWC)
-    made = (rows[..., None, :, :] * weights(column_BT, 1)[..., None, :, :, None]).sum(axis=-2)
-    return made.reshape(*shown_BT.shape, -1)
+    enlarged = (rows[..., None, :, :] * weights(column_BT, 1)[..., None, :, :, None]).sum(axis=-2)
+    return enlarged.reshape(*shown_BT.shape, -1)
 
 
 def every_second_moved(key: jax.Array, count: int, most: float) -> jax.Array:
-    """Random moves and stretches of every second image, up to `most`, as `patches` takes them."""
+    """Random moves and stretches of every second image, at most `most`, for `patches`."""
     moves_2B2 = most * jax.random.uniform(key, (2, count, 2), minval=-1, maxval=1)
     return moves_2B2.at[:, ::2].set(0)
 
 
-def _positions(place_BT, size_B, own, order, squeeze_B):
-    """Positions, float32: [B, T, 2] for a grid, [B, T] for a line; scaled where `squeeze_B`."""
+def _positions(place_BT, size_B, least_side, order, squeeze_B):
+    """The positions, float32: [B, T, 2] for a grid, [B, T] for a line; scaled where `squeeze_B`."""
     line = order == "line"
     axes = [place_BT] if line else jnp.divmod(place_BT, size_B[:, None])
-    share_B1 = (own / size_B.astype(jnp.float32))[:, None] ** (2 if line else 1)
-    found = []
+    share_B1 = (least_side / size_B.astype(jnp.float32))[:, None] ** (2 if line else 1)
+    axes_positions = []
     for axis_BT in axes:
         counted_BT = axis_BT.astype(jnp.float32)
         squeezed_BT = (counted_BT + 0.5) * share_B1 - 0.5  # centres of patches stay aligned
-        found.append(jnp.where(squeeze_B[:, None], squeezed_BT, counted_BT))
-    return found[0] if line else jnp.stack(found, axis=-1)
+        axes_positions.append(jnp.where(squeeze_B[:, None], squeezed_BT, counted_BT))
+    return axes_positions[0] if line else jnp.stack(axes_positions, axis=-1)
 
 
 def _shuffled(key, size, place_T):
@@ -203,10 +206,10 @@ def _shuffled(key, size, place_T):
 
 
 def _data(images: Images) -> dict[str, Any]:
-    """The arrays of the task; mean and deviation are of the training pixels, by channel."""
+    """The arrays of the task; mean and deviation by channel, over the training pixels."""
     train = images.splits["train"]["pixels"].astype(np.float32)
-    of_channels = {"axis": (0, 1, 2), "keepdims": True}
-    mean, deviation = train.mean(**of_channels), np.maximum(train.std(**of_channels), 1e-6)
+    channel_axes = {"axis": (0, 1, 2), "keepdims": True}
+    mean, deviation = train.mean(**channel_axes), np.maximum(train.std(**channel_axes), 1e-6)
     return jax.tree.map(jnp.asarray, {**images.splits, "mean": mean, "deviation": deviation})
 
 
@@ -216,13 +219,15 @@ def most_frequent(images: Images) -> float:
     return float((images.splits["test"]["labels"] == label).mean())
 
 
-def facts_of(images: Images) -> dict[str, Any]:
-    """The hash of the pixels and the labels of the three splits, and their sizes."""
+def image_facts(images: Images) -> dict[str, Any]:
+    """Facts about images for the record of a run: hash, sizes of splits, pixels, channels,
+    classes.
+    """
     held = [images.splits[split] for split in SPLITS]
-    arrays = [array for one in held for array in (one["pixels"], one["labels"].astype("<i4"))]
+    arrays = [array for part in held for array in (part["pixels"], part["labels"].astype("<i4"))]
     *_, side, channels = held[0]["pixels"].shape
     return {
-        "sha256": hash_of([one["pixels"].shape for one in held], arrays),
+        "sha256": arrays_sha256([part["pixels"].shape for part in held], arrays),
         "images": {split: len(images.splits[split]["labels"]) for split in SPLITS},
         "pixels": side, "channels": channels, "classes": images.classes,
     }  # fmt: skip

@@ -1,4 +1,4 @@
-"""Texts with labels, as bytes: of a file, or of a TFDS set. A size is the bytes that are read.
+"""Texts with labels, as bytes, of a file or of a TFDS set; a size is the number of bytes read.
 
     labels:PATH       a file with a label, a tab and a text in each line; split by hash: 80, 10, 10
     labels:tfds:NAME  a prepared TFDS set with a text and a class label; see `tfds_tasks.py`
@@ -14,9 +14,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from posenc_jax.lab.tasks.task import BOS, PAD, SPLITS, SYMBOL, Task, hash_of, split_of
+from posenc_jax.lab.tasks.encoder_tasks import label_batch
+from posenc_jax.lab.tasks.task import BOS, PAD, SPLITS, SYMBOL, Task, arrays_sha256, hash_split
 from posenc_jax.lab.tasks.user_files import tab_separated
-from posenc_jax.lab.tasks.whole import one_label
 from posenc_jax.options import FieldError
 
 MOST_CLASSES = 256
@@ -30,17 +30,17 @@ def labels(path: str) -> Task:
     """
     name = f"labels:{path}"
     rows = tab_separated(name, path, "a label, a tab and a text")
-    found = sorted({label for label, _ in rows})
-    if not 2 <= len(found) <= MOST_CLASSES:
-        raise FieldError("task.name", f"{name} has {len(found)} labels; 2 to {MOST_CLASSES}")
+    distinct = sorted({label for label, _ in rows})
+    if not 2 <= len(distinct) <= MOST_CLASSES:
+        raise FieldError("task.name", f"{name} has {len(distinct)} labels; 2 to {MOST_CLASSES}")
     texts: dict[str, list[tuple[bytes, int]]] = {split: [] for split in SPLITS}
     for label, text in rows:
-        texts[split_of(sha256(text).digest(), 80, 10)].append((text, found.index(label)))
-    return labelled_texts(name, texts, {"labels": [label.decode() for label in found]})
+        texts[hash_split(sha256(text).digest(), 80, 10)].append((text, distinct.index(label)))
+    return labelled_texts(name, texts, {"labels": [label.decode() for label in distinct]})
 
 
 def labelled_texts(source: str, texts: Texts, facts: Mapping[str, Any]) -> Task:
-    """The task of the texts of each split. FieldError: a split has none."""
+    """The task of telling the labels of texts. FieldError: a split has none."""
     for split in SPLITS:
         if not texts[split]:
             raise FieldError("task.name", f"{source} has too few texts; none is for {split}")
@@ -54,7 +54,7 @@ def labelled_texts(source: str, texts: Texts, facts: Mapping[str, Any]) -> Task:
         inside_BT = place_T[None] < jnp.minimum(length_B, size_B)[:, None]
         token_BT = SYMBOL + held["bytes"][jnp.maximum(at_BT, 0)].astype(jnp.int32)
         token_BT = jnp.where(place_T[None] < 0, BOS, token_BT)
-        return one_label(jnp.where(inside_BT, token_BT, PAD), held["label"][index_B], counts_B)
+        return label_batch(jnp.where(inside_BT, token_BT, PAD), held["label"][index_B], counts_B)
 
     def sample(data, key, size_B, width):
         index_B = jax.random.randint(key, size_B.shape, 0, counts["train"])
@@ -71,12 +71,16 @@ def labelled_texts(source: str, texts: Texts, facts: Mapping[str, Any]) -> Task:
         width=lambda size: size + 1, examples=lambda size: counts["test"],
         data=jax.tree.map(jnp.asarray, arrays), sample=sample, numbered=numbered,
         baselines=lambda: {"most frequent label": _most_frequent(arrays)},
-        facts={"sha256": hash_of([len(array) for array in held], held), "texts": counts, **facts},
+        facts={
+            "sha256": arrays_sha256([len(array) for array in held], held),
+            "texts": counts,
+            **facts,
+        },
     )  # fmt: skip
 
 
 def _arrays(texts: Sequence[tuple[bytes, int]]) -> dict[str, np.ndarray]:
-    """All texts in one array; the start, the length and the label of each."""
+    """The texts as one array, with the start, the length and the label of each."""
     length = np.array([len(text) for text, _ in texts], np.int32)
     return {
         "bytes": np.frombuffer(b"".join(text for text, _ in texts), np.uint8),

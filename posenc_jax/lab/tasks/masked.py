@@ -7,7 +7,7 @@ As in Devlin et al. (2018, arXiv 1810.04805), but every hidden token becomes the
 import jax
 import jax.numpy as jnp
 
-from posenc_jax.lab.tasks.task import Batch, Task, draw, example_keys, fold_each
+from posenc_jax.lab.tasks.task import Batch, Task, draw, example_keys, index_keys
 from posenc_jax.options import FieldError
 
 STEPS = 2**16  # a share is rounded to a multiple of 1 / STEPS
@@ -22,7 +22,8 @@ def check_share(share: float) -> None:
 
 
 def masked(task: Task, share: float) -> Task:
-    """The task with each token hidden with probability `share`; a row may have no hidden token.
+    """Returns the task with each token hidden with probability `share`; a row may have no hidden
+    token.
 
     The choice depends only on the training key, or the number of the test example, and on the place
     in the row, so an example is the same in any width.
@@ -42,7 +43,7 @@ def masked(task: Task, share: float) -> Task:
         # The windows are drawn with `key`, the masks with another key.
         return hide(
             task.sample(data, key, size_B, width),
-            fold_each(jax.random.fold_in(key, 1), jnp.arange(len(size_B), dtype=jnp.int32)),
+            index_keys(jax.random.fold_in(key, 1), jnp.arange(len(size_B), dtype=jnp.int32)),
         )
 
     def numbered(data, index_B, size_B, width, split):

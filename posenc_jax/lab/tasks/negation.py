@@ -15,9 +15,9 @@ import jax
 import jax.numpy as jnp
 
 from posenc_jax.lab.tasks.catalog import register
+from posenc_jax.lab.tasks.encoder_tasks import labelled
 from posenc_jax.lab.tasks.task import BOS, EXTRA, PAD, SYMBOL, Task, check_symbols, draw
 from posenc_jax.lab.tasks.translation import without_gaps
-from posenc_jax.lab.tasks.whole import labelled
 
 NOT = EXTRA
 

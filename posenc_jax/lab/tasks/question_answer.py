@@ -22,44 +22,44 @@ from posenc_jax.lab.tasks.task import (
     SPLITS,
     SYMBOL,
     Task,
-    hash_of,
+    arrays_sha256,
+    hash_split,
     next_token,
-    split_of,
 )
 from posenc_jax.lab.tasks.user_files import tab_separated
 from posenc_jax.options import FieldError
 
 
 def pairs(path: str) -> Task:
-    """Predict the answer to a question of a file; a size stands for all lines of up to so many
+    """The task of answering the questions of a file; a size stands for all lines of up to so many
     tokens.
 
     FieldError: there is no such file, a line has not one tab, or there are too few lines.
     """
     name = f"pairs:{path}"
-    found: dict[str, list[tuple[bytes, bytes]]] = {split: [] for split in SPLITS}
+    by_split: dict[str, list[tuple[bytes, bytes]]] = {split: [] for split in SPLITS}
     for question, answer in tab_separated(name, path, "a question, a tab and an answer"):
-        found[split_of(sha256(question).digest(), 80, 10)].append((question, answer))
+        by_split[hash_split(sha256(question).digest(), 80, 10)].append((question, answer))
     for split in SPLITS:
-        if not found[split]:
+        if not by_split[split]:
             raise FieldError("task.name", f"{name} has too few lines; none is for {split}")
-    return answered(name, found, {})
+    return answered(name, by_split, {})
 
 
 def text(tokens: Iterable[int]) -> str:
     """The text of an answer up to its EOS; bytes that are not UTF-8 become replacement signs."""
-    found = bytearray()
+    content = bytearray()
     for token in tokens:
         if token == EOS:
             break
-        found.append(max(token - SYMBOL, 0))
-    return found.decode("utf-8", "replace")
+        content.append(max(token - SYMBOL, 0))
+    return content.decode("utf-8", "replace")
 
 
 def answered(
     source: str, read: Mapping[str, Sequence[tuple[bytes, bytes]]], facts: Mapping[str, Any]
 ) -> Task:
-    """The task of the (question, answer) pairs of each split."""
+    """The task of answering the questions of (question, answer) pairs, by split."""
     lines = {split: _lines(read[split]) for split in SPLITS}
     tokens = [lines[split]["tokens"].astype("<u2") for split in SPLITS]
     widths = {split: lines[split]["width"] for split in SPLITS}
@@ -91,7 +91,7 @@ def answered(
         data=jax.tree.map(jnp.asarray, lines), sample=sample,
         numbered=numbered, baselines=dict,
         facts={
-            "sha256": hash_of([len(token_N) for token_N in tokens], tokens),
+            "sha256": arrays_sha256([len(token_N) for token_N in tokens], tokens),
             "examples": {split: len(read[split]) for split in SPLITS},
             **facts,
         },
@@ -99,7 +99,9 @@ def answered(
 
 
 def _lines(read: Sequence[tuple[bytes, bytes]]) -> dict[str, np.ndarray]:
-    """All lines in one array, shortest first; the start, the width and the place of SEP of each."""
+    """All lines as one array, shortest first, with the start, the width and the place of SEP of
+    each.
+    """
     ordered = sorted(read, key=lambda pair: len(pair[0]) + len(pair[1]))
     symbols = lambda text: SYMBOL + np.frombuffer(text, np.uint8).astype(np.uint16)
     bos, sep, eos = (np.array([token], np.uint16) for token in (BOS, SEP, EOS))

@@ -14,7 +14,7 @@ end, so there is no EOS.
 import jax
 import jax.numpy as jnp
 
-from posenc_jax.lab.tasks import bags
+from posenc_jax.lab.tasks import bag_of_words
 from posenc_jax.lab.tasks.catalog import register
 from posenc_jax.lab.tasks.task import (
     BOS,
@@ -43,8 +43,8 @@ def associative_recall(keys: int = 256, values: int = 16, padding: Padding = "ri
     def line(key, n, place_L):
         order_key, value_key, query_key = jax.random.split(key, 3)
         order = shuffled(order_key, keys)
-        asked = jax.random.randint(query_key, (), 0, n)
-        pair_L = jnp.where(place_L <= 2 * n, (place_L - 1) // 2, asked)
+        queried = jax.random.randint(query_key, (), 0, n)
+        pair_L = jnp.where(place_L <= 2 * n, (place_L - 1) // 2, queried)
         key_L = order[jnp.clip(pair_L, 0, keys - 1)]
         value_L = keys + draw(value_key, pair_L, values)
         is_key_L = jnp.where(place_L <= 2 * n, place_L % 2 == 1, place_L == 2 * n + 2)
@@ -60,7 +60,7 @@ def associative_recall(keys: int = 256, values: int = 16, padding: Padding = "ri
         padding=padding,
         most=keys,
         chance=1 / values,
-        bag=bags.shown(values, first=keys),
+        bag=bag_of_words.shown(values, first=keys),
     )
 
 
@@ -86,16 +86,16 @@ def lookup(keys: int = 16, values: int = 8, padding: Padding = "right") -> Task:
         share_L = draw(age_key, place_L, 2**16).astype(jnp.float32) / 2**16
         after_K = jnp.arange(keys, dtype=jnp.int32)
 
-        def step(state, given):
+        def step(state, inputs):
             """`order_K`: first `count` keys that wait, the newest first, then the others."""
             order_K, count, value_K = state
-            new, value, share = given
+            new, value, share = inputs
             new = (new & (count < waiting)) | (count == 0)
             age = jnp.expm1(share * jnp.log1p(count.astype(jnp.float32))).astype(jnp.int32)
             at = jnp.where(new, count, age)
             chosen = order_K[at]
-            rest_K = jnp.where(after_K < at, order_K, jnp.roll(order_K, -1))[:-1]
-            order_K = jnp.where(new, jnp.append(chosen, rest_K), jnp.append(rest_K, chosen))
+            others_K = jnp.where(after_K < at, order_K, jnp.roll(order_K, -1))[:-1]
+            order_K = jnp.where(new, jnp.append(chosen, others_K), jnp.append(others_K, chosen))
             value_K = value_K.at[chosen].set(jnp.where(new, value, value_K[chosen]))
             count = count + jnp.where(new, 1, -1)
             return (order_K, count, value_K), (chosen, value_K[chosen], new)
@@ -117,14 +117,16 @@ def lookup(keys: int = 16, values: int = 8, padding: Padding = "right") -> Task:
 
 
 def lookup_distance(tokens_BT: jax.Array, keys: int, values: int) -> jax.Array:
-    """How many tokens before a query of `lookup` its key was last assigned, [B, T]; 0 elsewhere."""
+    """The distance in tokens from each query of `lookup` back to the last assignment of its key,
+    [B, T]; 0 elsewhere.
+    """
     query = SYMBOL + keys * values
     assigned_BT = jnp.where((tokens_BT >= SYMBOL) & (tokens_BT < query), tokens_BT - SYMBOL, -1)
     assigned_BT = jnp.where(assigned_BT < 0, -1, assigned_BT // values)
-    asked_BT = jnp.where((tokens_BT >= query) & (tokens_BT < query + keys), tokens_BT - query, -2)
+    queried_BT = jnp.where((tokens_BT >= query) & (tokens_BT < query + keys), tokens_BT - query, -2)
     place_T = jnp.arange(tokens_BT.shape[1], dtype=jnp.int32)
     before_QK = place_T[:, None] > place_T[None]
-    same_BQK = (asked_BT[:, :, None] == assigned_BT[:, None]) & before_QK[None]
+    same_BQK = (queried_BT[:, :, None] == assigned_BT[:, None]) & before_QK[None]
     last_BT = jnp.where(same_BQK, place_T[None, None], -1).max(axis=-1)
     return jnp.where(last_BT < 0, 0, place_T[None] - last_BT)
 
@@ -152,7 +154,7 @@ def periodic(period: int = 8, alphabet: int = 16, padding: Padding = "right") ->
 
 
 def shuffled(key: jax.Array, count: int) -> jax.Array:
-    """0 .. count - 1 in random order, int32.
+    """A random permutation of 0 .. count - 1, int32.
 
     Sorts random numbers whose low bits are the result; 20 or more bits are random. On a CPU a plain
     sort is four times faster than an argsort.

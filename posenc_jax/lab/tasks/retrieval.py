@@ -1,4 +1,4 @@
-"""Tasks that ask for one thing in a long line: by its mark, its key, or its place.
+"""Tasks that retrieve one item of a long line: by a mark, by its key, or by its place.
 
     task               line                                                          reads
     marker_position    BOS x1 .. mark .. xn SEP  the place of the mark, EOS          up to n + c + 2
@@ -14,10 +14,10 @@ is EXTRA.
 import jax
 import jax.numpy as jnp
 
-from posenc_jax.lab.tasks import bags
+from posenc_jax.lab.tasks import bag_of_words
 from posenc_jax.lab.tasks.catalog import register
 from posenc_jax.lab.tasks.recall import shuffled
-from posenc_jax.lab.tasks.state import decimal, digit_count
+from posenc_jax.lab.tasks.state_tracking import decimal, digit_count
 from posenc_jax.lab.tasks.task import (
     EOS,
     EXTRA,
@@ -36,7 +36,8 @@ FILLER = 16  # symbols of the sentence that a passkey is hidden in
 
 @register()
 def marker_position(alphabet: int = 16, padding: Padding = "right") -> Task:
-    """The place of a mark that replaces one of n random symbols, from 1, in decimal digits.
+    """The place, counted from 1, of a mark that replaces one of n random symbols, in decimal
+    digits.
 
     Symbols are the 10 digits, which only the answer has, then the alphabet.
     """
@@ -56,7 +57,7 @@ def marker_position(alphabet: int = 16, padding: Padding = "right") -> Task:
 
 @register()
 def passkey(digits: int = 5, padding: Padding = "right") -> Task:
-    """The digits that stand once, after a mark, in a text that repeats (arXiv 2305.16300).
+    """The digits that stand once, after a mark, in a repetitive text (arXiv 2305.16300).
 
     The filler of n tokens repeats the same 16 symbols, as the sentences of Mohtashami & Jaggi 2023
     do; theirs names the key, a number from 1 to 50,000, twice.
@@ -72,7 +73,7 @@ def passkey(digits: int = 5, padding: Padding = "right") -> Task:
         question = [(filler_L, before), (EXTRA, 1), (digit_L, digits), (after_L, n - before)]
         return question_answer(place_L, question, [(digit_L, digits), (EOS, 1)])
 
-    length, bag = lambda n: n + 2 * digits + 4, bags.unused(10)
+    length, bag = lambda n: n + 2 * digits + 4, bag_of_words.unused(10)
     return generated("passkey", line, length, symbols=10 + FILLER, padding=padding, bag=bag)
 
 
@@ -93,7 +94,7 @@ def needle(
     check_symbols("needles", needles, most=keys)
 
     def line(key, n, place_L):
-        order_key, value_key, noise_key, place_key, asked_key = jax.random.split(key, 5)
+        order_key, value_key, noise_key, place_key, chosen_key = jax.random.split(key, 5)
         index_M = jnp.arange(needles, dtype=jnp.int32)
         key_M = SYMBOL + shuffled(order_key, keys)[:needles]
         value_M = SYMBOL + keys + draw(value_key, index_M, values)
@@ -102,15 +103,15 @@ def needle(
         symbol_L = SYMBOL + keys + values + draw(noise_key, place_L, noise)
         for tokens_M, offset in ((key_M, 0), (value_M, 1)):
             symbol_L = symbol_L.at[start_M + offset].set(tokens_M, mode="drop")
-        asked = jax.random.randint(asked_key, (), 0, needles)
+        chosen = jax.random.randint(chosen_key, (), 0, needles)
         question = [(symbol_L, n + 2 * needles)]
-        pair = [(key_M[asked], 1), (value_M[asked], 1)]
+        pair = [(key_M[chosen], 1), (value_M[chosen], 1)]
         token_L, _ = question_answer(place_L, question, pair)
         return token_L, place_L > n + 2 * needles + 2
 
     return generated(
         "needle", line, lambda n: n + 2 * needles + 4, symbols=keys + values + noise,
-        padding=padding, bag=bags.shown(values, first=keys),
+        padding=padding, bag=bag_of_words.shown(values, first=keys),
     )  # fmt: skip
 
 
@@ -138,8 +139,8 @@ def indirect_indexing(alphabet: int = 256, reach: int = 8, padding: Padding = "r
         offset = target - source
         number = jnp.where(offset < 0, offset + reach, offset + reach - 1)  # 0 is left out
         question = [(symbol_K, n)]
-        asked = [(symbol_K[source], 1), (SYMBOL + alphabet + number, 1), (symbol_K[target], 1)]
-        token_L, _ = question_answer(place_L, question, asked)
+        pair = [(symbol_K[source], 1), (SYMBOL + alphabet + number, 1), (symbol_K[target], 1)]
+        token_L, _ = question_answer(place_L, question, pair)
         return token_L, place_L > n + 3
 
     def once(token, question_V, answer_V):

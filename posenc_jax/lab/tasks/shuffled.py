@@ -11,7 +11,7 @@ STEPS = 2**30
 
 
 def shuffled(task: Task) -> Task:
-    """The task with the tokens of each test example in random order, at the same positions.
+    """Returns the task with the tokens of each test example in random order, at the same positions.
 
     The first token of a sequence stays where it is. Targets of tokens, such as hidden ones, move
     with them; the label of a sequence does not change. Of a `Pair` only the source is shuffled. A
@@ -27,7 +27,7 @@ def shuffled(task: Task) -> Task:
 
 
 def _in_order(batch: Any, key_B: jax.Array) -> Batch:
-    """The batch with its tokens in an order drawn with the key of each row."""
+    """The batch with the tokens of each row in an order drawn with the row's key."""
     if isinstance(batch.tokens_BT, Pair):
         source, target = batch.tokens_BT
         order_BT = jax.vmap(_order)(key_B, batch.layout.source.segment_BT)
@@ -43,7 +43,9 @@ def _in_order(batch: Any, key_B: jax.Array) -> Batch:
 
 
 def _order(key: jax.Array, segment_T: jax.Array) -> jax.Array:
-    """The places of a row, those of each run of equal segments in random order after its first."""
+    """A random order of a row's places that keeps each run of equal segments, and its first token,
+    in place.
+    """
     first_T = segment_T != jnp.pad(segment_T, (1, 0), constant_values=-1)[:-1]
     place_T = jnp.arange(len(segment_T), dtype=jnp.int32)
     random_T = jnp.where(first_T, -1, draw(key, place_T, STEPS))
@@ -52,5 +54,5 @@ def _order(key: jax.Array, segment_T: jax.Array) -> jax.Array:
 
 
 def _taken(x_BT: jax.Array, order_BT: jax.Array) -> jax.Array:
-    """The tokens [B, T], or patches [B, T, F], in this order."""
+    """The tokens [B, T], or patches [B, T, F], in the order order_BT."""
     return jax.vmap(lambda x_T, order_T: x_T[order_T])(x_BT, order_BT)

@@ -22,7 +22,7 @@ FEW = 1024  # blocks; Grain's shuffle takes microseconds for so many, millisecon
 def feeder(
     source: Sequence[Mapping[str, Any]], feature: str, mean: float
 ) -> Callable[[range, range, int, int], Fed]:
-    """A function for `Task.feed`, whose rows are uint8 [S, N, B, width + 1].
+    """Returns a function for `Task.feed`, whose rows are uint8 [S, N, B, width + 1].
 
     Args:
       source: the documents, with random access.
@@ -45,8 +45,8 @@ def feeder(
         return blocks.shuffle().repeat().random_map(rows)
 
     def feed(seeds: range, steps: range, batch: int, width: int) -> Fed:
-        of_seed = [batches(seed, batch, width + 1) for seed in seeds]
-        rows = np.stack([[batches[step] for step in steps] for batches in of_seed])
+        pipelines = [batches(seed, batch, width + 1) for seed in seeds]
+        rows = np.stack([[batches[step] for step in steps] for batches in pipelines])
         return Fed(rows, np.int32(seeds.start), np.int32(steps.start))
 
     return feed
@@ -55,7 +55,9 @@ def feeder(
 def filled(
     documents: Sequence[bytes], rng: np.random.Generator, batch: int, length: int
 ) -> np.ndarray:
-    """Rows uint8 [B, length], each from another document on; the next documents fill it up."""
+    """Rows uint8 [B, length]: each begins in another document, and continues with the documents
+    after it.
+    """
     rows = []
     for row in range(batch):
         at = row * len(documents) // batch

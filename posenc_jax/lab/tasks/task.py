@@ -36,7 +36,7 @@ Rule = Callable[[jax.Array, jax.Array, jax.Array], jax.Array]  # see `generated`
 
 
 class Pair(NamedTuple):
-    """What an encoder-decoder has two of: tokens [B, K] and [B, T], or their layouts."""
+    """The two sides of an encoder-decoder: tokens [B, K] and [B, T], or their layouts."""
 
     source: Any
     target: Any
@@ -132,7 +132,8 @@ class Task(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """A task whose data is not read yet: its sizes, as in `Task`; `read` makes the task.
+    """A task whose data is not read yet: `least`, `most` and `width` as in `Task`; `read` makes the
+    task.
 
     streamed: training rows are read step by step, see `Task.feed`.
     """
@@ -150,7 +151,7 @@ def draw(key: jax.Array, index_T: jax.Array, choices: int) -> jax.Array:
     Each depends only on the key and its own index, so an example is the same in any width. The
     remainder of 32 random bits favours no value by more than choices / 2**32.
     """
-    bits_T = jax.vmap(jax.random.bits)(fold_each(key, index_T))
+    bits_T = jax.vmap(jax.random.bits)(index_keys(key, index_T))
     return (bits_T % jnp.uint32(choices)).astype(jnp.int32)
 
 
@@ -181,9 +182,9 @@ def generated(
       chance: exact match of a random guess; None: no such baseline.
       group: (size, place_L) -> group_L, the group of each token of a line; see `Layout`.
       bag: rules that predict answers without positions, by name; the task's floor uses them, see
-        `floors.py`. A rule is (token, question_V, answer_V) -> the predicted token: the current
-        token id, and how often each token id occurs up to it in the question (everything that is
-        not answer) and in the answer.
+        `task_floors.py`. A rule is (token, question_V, answer_V) -> the predicted token: it gets
+        the current token id, and how often each token id occurs up to it in the question
+        (everything that is not answer) and in the answer.
     """
     group = group or (lambda size, place_L: jnp.zeros_like(place_L))
 
@@ -197,7 +198,7 @@ def generated(
 
     def sample(data, key, size_B, width):
         row_B = jnp.arange(size_B.shape[0], dtype=jnp.int32)
-        return lines(fold_each(jax.random.fold_in(key, 0), row_B), size_B, width)
+        return lines(index_keys(jax.random.fold_in(key, 0), row_B), size_B, width)
 
     def numbered(data, index_B, size_B, width, split):
         return lines(example_keys(name, split, index_B, size_B), size_B, width)
@@ -237,7 +238,7 @@ def next_token(
     group_BL: jax.Array | None = None,
     padding: Padding = "right",
 ) -> Batch:
-    """The batch that predicts each token of lines from those before it.
+    """The batch in which each token of a line is predicted from those before it.
 
     Args:
       token_BL: the lines, int32 [B, T + 1].
@@ -265,11 +266,11 @@ def example_keys(name: str, split: str, index_B: jax.Array, size_B: jax.Array) -
     # A fixed implementation: the examples do not change with JAX's default.
     key = jax.random.key(zlib.crc32(name.encode()), impl="threefry2x32")
     key = jax.random.fold_in(key, {"test": 1, "valid": 2}[split])
-    return jax.vmap(jax.random.fold_in)(fold_each(key, size_B), index_B)
+    return jax.vmap(jax.random.fold_in)(index_keys(key, size_B), index_B)
 
 
 def check_size(name: str, size: Any, least: int, most: int | None, field: str = "size") -> None:
-    """Raises a FieldError if the task does not have this size. A traced size is not checked."""
+    """Raises a FieldError if the task has no such size. A traced size is not checked."""
     if isinstance(size, Integer) and (size < least or (most is not None and size > most)):
         wanted = f"{least} or more" if most is None else f"{least} to {most}"
         raise FieldError(field, f"{size} is not a size of task {name}; {wanted}")
@@ -288,20 +289,20 @@ def check_symbols(option: str, value: int, most: int = MOST_SYMBOLS) -> None:
         raise FieldError(("task", option), f"{value} is too large; {most} or less")
 
 
-def split_of(digest: bytes, train: int, valid: int) -> str:
+def hash_split(digest: bytes, train: int, valid: int) -> str:
     """The split of an item by its hash, so that equal items are in one split; shares in percent."""
     percent = int.from_bytes(digest[:8], "big") % 100
     return "train" if percent < train else "valid" if percent < train + valid else "test"
 
 
-def hash_of(shapes: object, arrays: Iterable[np.ndarray]) -> str:
-    """The SHA-256 of the shapes of arrays, as text, and then of the bytes of each."""
+def arrays_sha256(shapes: object, arrays: Iterable[np.ndarray]) -> str:
+    """The SHA-256 of the shapes of arrays, as text, followed by the bytes of each."""
     digest = sha256(repr(shapes).encode())
     for array in arrays:
         digest.update(np.ascontiguousarray(array).data)
     return digest.hexdigest()
 
 
-def fold_each(key: jax.Array, index_B: jax.Array) -> jax.Array:
-    """A key for each index, [B]."""
+def index_keys(key: jax.Array, index_B: jax.Array) -> jax.Array:
+    """A random key for each index, [B]: the key with the index folded in."""
     return jax.vmap(jax.random.fold_in, (None, 0))(key, index_B)

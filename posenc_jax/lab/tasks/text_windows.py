@@ -23,8 +23,8 @@ from posenc_jax.lab.tasks.task import (
     Batch,
     Fed,
     Task,
+    arrays_sha256,
     check_least,
-    hash_of,
     next_token,
 )
 from posenc_jax.options import FieldError
@@ -93,13 +93,13 @@ def windowed(
 
 
 def _cut(text_N: jax.Array, start_B: jax.Array, width: int) -> jax.Array:
-    """The `width` bytes from each start on, and the one after them; past the text its last one."""
+    """The `width` + 1 bytes from each start on, [B, width + 1]; beyond the text its last byte."""
     place_L = jnp.arange(width + 1, dtype=jnp.int32)
     return text_N[jnp.minimum(start_B[:, None] + place_L[None], len(text_N) - 1)]
 
 
 def batch(byte_BL: jax.Array, counts_B: jax.Array, size_B: jax.Array, packed: bool) -> Batch:
-    """The batch of rows of bytes [B, T + 1], of which the first size_B are inputs.
+    """The batch of rows of bytes [B, T + 1]; the first size_B bytes of a row are inputs.
 
     counts_B: whether the targets of a row count.
     """
@@ -143,5 +143,5 @@ def largest_window(source: str, sizes: Mapping[str, int], stretch: int) -> int:
 
 
 def text_sha256(text: Mapping[str, np.ndarray]) -> str:
-    """The hash of the sizes of the three splits and of their bytes."""
-    return hash_of([len(text[split]) for split in SPLITS], [text[split] for split in SPLITS])
+    """The hash of a text: of the sizes of its three splits and of their bytes."""
+    return arrays_sha256([len(text[split]) for split in SPLITS], [text[split] for split in SPLITS])

@@ -21,12 +21,12 @@ CATALOG = "https://www.tensorflow.org/datasets/catalog"
 
 
 class Prepared(NamedTuple):
-    """A set on disk; `builder` is TFDS's, which reads it."""
+    """A prepared set on disk; `builder` is TFDS's, which reads it."""
 
     name: str
     builder: Any
 
-    def of_type(self, kind: str) -> list[str]:
+    def features_of_type(self, kind: str) -> list[str]:
         """The names of the features of one class of TFDS, such as "Text"."""
         features = sorted(self.builder.info.features.items())
         return [name for name, feature in features if type(feature).__name__ == kind]
@@ -71,7 +71,7 @@ def check_name(name: str) -> None:
 
 
 def is_there(name: str) -> bool:
-    """Whether a set is prepared. FieldError: only a part is, or it is in another format."""
+    """Whether a set is prepared. FieldError: only a part of it is, or it is in another format."""
     folder = data_dir() / name.partition(":")[0]
     if not _versions(folder) and _left_over(folder) is None:
         return False
@@ -84,11 +84,11 @@ def check_known(name: str) -> None:
     import tensorflow_datasets as tfds
 
     base = re.split("[:/]", name)[0]
-    known = {"posenc_jax", *tfds.list_builders(with_community_datasets=False)}
+    names = {"posenc_jax", *tfds.list_builders(with_community_datasets=False)}
     # Some sets are listed only where TensorFlow is installed; their files are always there.
-    known |= {path.stem for path in Path(tfds.__path__[0]).glob("*/*")}
-    if base not in known:
-        near = ", ".join(difflib.get_close_matches(base, known, n=3))
+    names |= {path.stem for path in Path(tfds.__path__[0]).glob("*/*")}
+    if base not in names:
+        near = ", ".join(difflib.get_close_matches(base, names, n=3))
         hint = f"did you mean {near}?" if near else f"see {CATALOG}"
         raise FieldError("task.name", f"TFDS has no set {base!r}; {hint}")
 
@@ -122,11 +122,11 @@ def _versions(folder: Path) -> list[str]:
     """The versions prepared in a folder, newest last."""
     from tensorflow_datasets.core.utils import version
 
-    return [str(found) for found in version.list_all_versions(folder)]
+    return [str(entry) for entry in version.list_all_versions(folder)]
 
 
 def _left_over(folder: Path) -> Path | None:
-    """The incomplete folder of an interrupted preparation, or None."""
+    """The folder of an interrupted preparation, or None."""
     return next(iter(sorted(folder.glob("**/incomplete.*"))), None)
 
 
@@ -136,4 +136,5 @@ def _command(name: str) -> str:
 
 
 def _refuse(name: str, why: str) -> NoReturn:
+    """Raises a FieldError about the task of a set."""
     raise FieldError("task.name", f"{PREFIX}{name} {why}")

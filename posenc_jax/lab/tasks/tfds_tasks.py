@@ -36,31 +36,31 @@ _VALID = ("validation", "valid", "val", "dev")
 
 
 class Part(NamedTuple):
-    """A split as TFDS writes it, its number of examples, and about how many bytes it has."""
+    """A split in TFDS's notation, its number of examples, and about how many bytes it has."""
 
     split: str
     examples: int
     bytes: float
 
 
-def task_of(found: Prepared) -> Callable[..., Plan]:
-    """The function that makes the task of a set. FieldError: there is none for what it holds."""
-    if found.of_type("Image") and found.of_type("ClassLabel"):
+def task_builder(prepared: Prepared) -> Callable[..., Plan]:
+    """The function that makes the task of a set. FieldError: no task fits what the set holds."""
+    if prepared.features_of_type("Image") and prepared.features_of_type("ClassLabel"):
         return pictures
-    texts = found.of_type("Text")
+    texts = prepared.features_of_type("Text")
     if any(question in texts and answer in texts for question, answer in QUESTIONS.items()):
         return answers
     if texts:
         return text
     raise FieldError(
         "task.name",
-        f"{found.name} holds no text and no images with labels; its features: "
-        f"{', '.join(sorted(found.builder.info.features))}",
+        f"{prepared.name} holds no text and no images with labels; its features: "
+        f"{', '.join(sorted(prepared.builder.info.features))}",
     )
 
 
 def text(
-    found: Prepared,
+    prepared: Prepared,
     feature: str = "",
     train: str = "train",
     valid: str = "",
@@ -68,7 +68,7 @@ def text(
     stretch: int = 65536,
     masked: float = 0.0,
 ) -> Plan:
-    """Next-byte prediction on the documents of a set; no window crosses from one into another.
+    """Next-byte prediction on the documents of a set; no token attends to another document.
 
     feature: the feature that holds the text; by default the only text, or "text".
     stretch, masked: see `corpus.stdlib`.
@@ -76,13 +76,13 @@ def text(
     FieldError: the set has no such feature or split.
     """
     check_options(stretch, masked)
-    chosen = _text_feature(found, feature)
-    parts = _parts(found, train, valid, test)
+    chosen = _text_feature(prepared, feature)
+    parts = _parts(prepared, train, valid, test)
     count, size = _total(parts)
     streamed = size > FITS or count > MANY
 
     def read() -> Task:
-        sources = _sources(found, parts)
+        sources = _sources(prepared, parts)
         head = max(stretch + 1, SMALLEST)
         limits = (HEAD, head, head) if streamed else (np.inf,) * 3
         joined = {
@@ -93,60 +93,60 @@ def text(
         feed = feeder(sources["train"], chosen, mean) if streamed else None
         lengths = {field: len(rows) for field, rows in sources.items()}
         facts = {"splits": _names(parts), "examples": lengths, "streamed": streamed}
-        return windowed(found.name, joined, stretch, masked, packed=True, feed=feed, facts=facts)
+        return windowed(prepared.name, joined, stretch, masked, packed=True, feed=feed, facts=facts)
 
     return Plan(1, stretch, read, streamed=streamed)
 
 
-def answers(found: Prepared, train: str = "train", valid: str = "", test: str = "") -> Plan:
+def answers(prepared: Prepared, train: str = "train", valid: str = "", test: str = "") -> Plan:
     """Predict the answer to a question; a size stands for all lines of up to so many tokens.
 
     FieldError: the set has no such split, or is too large.
     """
-    parts = _parts(found, train, valid, test)
-    _check_fits(found, parts)
-    texts = found.of_type("Text")
+    parts = _parts(prepared, train, valid, test)
+    _check_fits(prepared, parts)
+    texts = prepared.features_of_type("Text")
     question, answer = next((q, a) for q, a in QUESTIONS.items() if q in texts and a in texts)
 
     def read() -> Task:
         pairs = {
             split: [(row[question], row[answer]) for row in rows]
-            for split, rows in _sources(found, parts).items()
+            for split, rows in _sources(prepared, parts).items()
         }
-        return question_answer.answered(found.name, pairs, {"splits": _names(parts)})
+        return question_answer.answered(prepared.name, pairs, {"splits": _names(parts)})
 
     return Plan(1, None, read)
 
 
 def labels(
-    found: Prepared, feature: str = "", train: str = "train", valid: str = "", test: str = ""
+    prepared: Prepared, feature: str = "", train: str = "train", valid: str = "", test: str = ""
 ) -> Plan:
-    """Say which label a text of a set has; a size is the number of bytes that are read of it.
+    """Tell the label of a text of a set; a size is the number of bytes that are read of it.
 
     feature: the feature that holds the text; by default the only text, or "text".
 
     FieldError: the set has no class label, no such text or split, or it is too large.
     """
-    named = found.of_type("ClassLabel")
+    named = prepared.features_of_type("ClassLabel")
     if not named:
-        raise FieldError("task.name", f"{found.name} has no class label")
-    label, chosen = _first(named, "label"), _text_feature(found, feature)
-    parts = _parts(found, train, valid, test)
-    _check_fits(found, parts)
+        raise FieldError("task.name", f"{prepared.name} has no class label")
+    label, chosen = _first(named, "label"), _text_feature(prepared, feature)
+    parts = _parts(prepared, train, valid, test)
+    _check_fits(prepared, parts)
 
     def read() -> Task:
         texts = {
             split: [(bytes(row[chosen]), int(row[label])) for row in rows]
-            for split, rows in _sources(found, parts).items()
+            for split, rows in _sources(prepared, parts).items()
         }
-        facts = {"splits": _names(parts), "labels": found.builder.info.features[label].names}
-        return labelled_texts(f"labels:{found.name}", texts, facts)
+        facts = {"splits": _names(parts), "labels": prepared.builder.info.features[label].names}
+        return labelled_texts(f"labels:{prepared.name}", texts, facts)
 
     return Plan(1, None, read, width=lambda size: size + 1)
 
 
 def pictures(
-    found: Prepared,
+    prepared: Prepared,
     patch: int = 4,
     order: images.Order = "grid",
     moved: float = 0.1,
@@ -161,54 +161,58 @@ def pictures(
     FieldError: the images are not squares of one size, the patches do not fill them, the set has no
     such split, or it is too large.
     """
-    features = found.builder.info.features
-    image = _first(found.of_type("Image"), "image")
-    label = _first(found.of_type("ClassLabel"), "label")
+    features = prepared.builder.info.features
+    image = _first(prepared.features_of_type("Image"), "image")
+    label = _first(prepared.features_of_type("ClassLabel"), "label")
     shape = features[image].shape
     side = shape[0]
     if side is None or shape[1] != side:
         raise FieldError(
             "task.name",
-            f"{found.name} has images of {' x '.join(map(str, shape))} pixels; they must be square "
-            "and all of one size",
+            f"{prepared.name} has images of {' x '.join(map(str, shape))} pixels; they must be "
+            "square and all of one size",
         )
-    images.check_patch(found.name, side, patch)
-    parts = _parts(found, train, valid, test)
-    _check_fits(found, parts, each=int(np.prod(shape)))
+    images.check_patch(prepared.name, side, patch)
+    parts = _parts(prepared, train, valid, test)
+    _check_fits(prepared, parts, example_bytes=int(np.prod(shape)))
 
     def read() -> Task:
         splits = {}
-        for split, source in _sources(found, parts).items():
+        for split, source in _sources(prepared, parts).items():
             pixels, labels = zip(*((row[image], row[label]) for row in source), strict=True)
             splits[split] = {"pixels": np.stack(pixels), "labels": np.array(labels, np.int32)}
-        stored = images.Images(found.name, splits, features[label].num_classes)
+        stored = images.Images(prepared.name, splits, features[label].num_classes)
         return images.classified(stored, patch, order, moved)
 
     return Plan(side // patch, None, read, width=lambda size: size * size)
 
 
-def _text_feature(found: Prepared, feature: str) -> str:
-    """The feature named, the only text, or the usual one. FieldError: there is no such text."""
-    texts = found.of_type("Text")
+def _text_feature(prepared: Prepared, feature: str) -> str:
+    """The feature `feature`, or by default the only text, or the usual one. FieldError: there is no
+    such text.
+    """
+    texts = prepared.features_of_type("Text")
     preferred = [name for name in TEXTS if name in texts] or texts[: len(texts) == 1]
     chosen = feature or next(iter(preferred), "")
     if chosen not in texts:
-        asked = f"no text {chosen!r}" if chosen else "several texts; name one"
-        raise FieldError("task.feature", f"{found.name} has {asked}{choices_for(chosen, texts)}")
+        problem = f"no text {chosen!r}" if chosen else "several texts; name one"
+        raise FieldError(
+            "task.feature", f"{prepared.name} has {problem}{choices_for(chosen, texts)}"
+        )
     return chosen
 
 
 def _first(names: list[str], usual: str) -> str:
-    """The usual name if the set has it, else its first: CIFAR-100 has two kinds of label."""
+    """The usual name if the set has it, else the first name: CIFAR-100 has two kinds of label."""
     return usual if usual in names else names[0]
 
 
-def _parts(found: Prepared, train: str, valid: str, test: str) -> dict[str, Part]:
+def _parts(prepared: Prepared, train: str, valid: str, test: str) -> dict[str, Part]:
     """The parts of a set for train, valid and test.
 
     FieldError: the set has no such split, or a split holds no examples.
     """
-    splits, stop = found.builder.info.splits, 100
+    splits, stop = prepared.builder.info.splits, 100
     test = test or ("test" if "test" in splits else "")
     valid = valid or next((name for name in _VALID if name in splits), "")
     if not test:
@@ -219,32 +223,35 @@ def _parts(found: Prepared, train: str, valid: str, test: str) -> dict[str, Part
         if "[" in train:
             raise FieldError(
                 "task.train",
-                f"{found.name} has no splits for validation and test to go with {train!r}; name "
+                f"{prepared.name} has no splits for validation and test to go with {train!r}; name "
                 "all three",
             )
         train = f"{train}[:{stop}%]"
     named = zip(SPLITS, (train, valid, test), strict=True)
-    return {field: _part(found, field, split) for field, split in named}
+    return {field: _part(prepared, field, split) for field, split in named}
 
 
-def _part(found: Prepared, field: str, split: str) -> Part:
-    """FieldError: there is no such split, TFDS cannot read it, or it holds no examples."""
-    splits, base = found.builder.info.splits, re.split(r"[\[+]", split)[0]
+def _part(prepared: Prepared, field: str, split: str) -> Part:
+    """The part of a set that `split` names. FieldError: there is no such split, TFDS cannot read
+    it, or it holds no examples.
+    """
+    splits, base = prepared.builder.info.splits, re.split(r"[\[+]", split)[0]
     if base not in splits:
-        reason = f"{found.name} has no split {base!r}{choices_for(base, splits)}"
+        reason = f"{prepared.name} has no split {base!r}{choices_for(base, splits)}"
         raise FieldError(("task", field), reason)
     try:
         count = splits[split].num_examples
     except Exception as error:  # TFDS raises errors of any type for a split that it cannot read
         said = " ".join(str(error.args[0] if error.args else error).split())
-        raise FieldError(("task", field), f"{split!r} of {found.name}: {said}") from None
+        raise FieldError(("task", field), f"{split!r} of {prepared.name}: {said}") from None
     if count < 1:
-        raise FieldError(("task", field), f"{split!r} of {found.name} holds no examples")
+        raise FieldError(("task", field), f"{split!r} of {prepared.name} holds no examples")
     whole = splits[base]
     return Part(split, count, whole.num_bytes / max(1, whole.num_examples) * count)
 
 
 def _names(parts: Mapping[str, Part]) -> dict[str, str]:
+    """The TFDS split of each part."""
     return {field: part.split for field, part in parts.items()}
 
 
@@ -253,26 +260,31 @@ def _total(parts: Mapping[str, Part]) -> tuple[int, float]:
     return sum(p.examples for p in parts.values()), sum(p.bytes for p in parts.values())
 
 
-def _check_fits(found: Prepared, parts: Mapping[str, Part], each: int | None = None) -> None:
-    """FieldError: too large to read at the start; `each`: bytes of one example in memory."""
+def _check_fits(
+    prepared: Prepared, parts: Mapping[str, Part], example_bytes: int | None = None
+) -> None:
+    """Raises a FieldError for parts that are too large to be read at the start.
+
+    example_bytes: of one example in memory; None: as on disk.
+    """
     count, size = _total(parts)
-    size = count * each if each else size
+    size = count * example_bytes if example_bytes else size
     if size > 4 * FITS or count > MANY:
         raise FieldError(
             "task.name",
-            f"{found.name} has {count:,} examples, {size / 2**20:,.0f} MiB; at most {MANY:,} and "
-            f"{4 * FITS >> 20:,} MiB are read; take a part as train, valid and test, such as "
+            f"{prepared.name} has {count:,} examples, {size / 2**20:,.0f} MiB; at most {MANY:,} "
+            f"and {4 * FITS >> 20:,} MiB are read; take a part as train, valid and test, such as "
             "'train[:10%]'",
         )
 
 
-def _sources(found: Prepared, parts: Mapping[str, Part]) -> dict[str, Any]:
+def _sources(prepared: Prepared, parts: Mapping[str, Part]) -> dict[str, Any]:
     """The examples of each part, with random access."""
-    return {field: found.builder.as_data_source(part.split) for field, part in parts.items()}
+    return {field: prepared.builder.as_data_source(part.split) for field, part in parts.items()}
 
 
 def _joined(examples: Iterable[Mapping], feature: str, most: float) -> np.ndarray:
-    """The documents, each after a 0 byte, up to the first that brings them to `most` bytes."""
+    """The documents, each after a 0 byte, until there are at least `most` bytes."""
     parts, size = [], 0
     for example in examples:
         parts.append(document(example[feature]))

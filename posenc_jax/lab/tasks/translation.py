@@ -1,4 +1,4 @@
-"""Translation between two languages that a grammar makes: other words, in another order.
+"""Translation between two languages made by a grammar: with other words, in another order.
 
 A sentence of n clauses has n + 1 noun phrases and n verbs. Clause k + 1 is the object of clause k,
 so clauses are nested; the object of the last one is a noun phrase.
@@ -66,7 +66,7 @@ def languages(nouns: int, adjectives: int, verbs: int) -> tuple[Language, Langua
 def translation(
     nouns: int = 6, adjectives: int = 4, verbs: int = 6, padding: Padding = "right"
 ) -> Task:
-    """Translate a sentence of nested clauses, whose number is the size.
+    """Translate a sentence of nested clauses; a size is the number of clauses.
 
     nouns, adjectives, verbs: words of each kind in a language; a noun's plural is one word more.
     """
@@ -98,13 +98,15 @@ def translation(
 
 
 def without_gaps(token_G: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """The tokens that are not PAD, in order and before the others, and their number."""
+    """The tokens moved to the front, in order, with all PAD after them, and the number of
+    tokens.
+    """
     there_G = token_G != PAD
     return token_G[jnp.argsort(~there_G, stable=True)], there_G.sum(dtype=jnp.int32)
 
 
 def _bag(source: Language, target: Language) -> Mapping[str, Rule]:
-    """The grammar, and the most frequent word of the kind that is due and was not translated yet.
+    """A rule: the most frequent untranslated word of the kind that the grammar requires next.
 
     It knows all but the order of equal kinds of words in the source.
     """
@@ -124,8 +126,8 @@ def _bag(source: Language, target: Language) -> Mapping[str, Rule]:
         after_verb = jnp.where(verb_V.any(), THAT, phrase)
         is_noun = (token >= target.noun) & (token < target.adjective)
         is_adjective = (token >= target.adjective) & (token < target.verb)
-        found = jnp.where(token >= target.verb, after_verb, phrase)
-        found = jnp.where(is_adjective, noun, found)
-        return jnp.where(is_noun, after_noun, found)
+        word = jnp.where(token >= target.verb, after_verb, phrase)
+        word = jnp.where(is_adjective, noun, word)
+        return jnp.where(is_noun, after_noun, word)
 
     return {"grammar without order": rule}

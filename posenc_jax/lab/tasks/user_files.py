@@ -1,4 +1,4 @@
-"""Readers of the files that a user names: text, two columns, FASTA, arrays of an .npz file.
+"""Readers of files that a user names: text, two columns, FASTA, arrays of an .npz file.
 
 Every task that reads a path reads it here. A file is data from anywhere: nothing in it is executed
 or unpickled, memory is bounded by LARGEST before anything is unpacked, and what cannot be read is a
@@ -53,7 +53,7 @@ def user_path(name: str, path: str) -> Path:
         _refuse(name, str(error))
 
 
-def kind_of(name: str, path: Path) -> Literal["file", "folder", "none"]:
+def path_kind(name: str, path: Path) -> Literal["file", "folder", "none"]:
     """What is at a path. FieldError: a pipe, a socket or a device, or the path cannot be read."""
     try:
         mode = path.stat().st_mode
@@ -88,7 +88,7 @@ def files_in(root: Path, without: Sequence[str] = ("__pycache__",)) -> Iterator[
 
 
 def is_text(path: Path) -> bool:
-    """Whether the first bytes of a file hold no 0 byte."""
+    """Whether the first 8,192 bytes of a file hold no 0 byte."""
     with path.open("rb") as opened:
         return b"\0" not in opened.read(8192)
 
@@ -207,13 +207,13 @@ def check_range(name: str, key: str, array: np.ndarray, most: int, least: int = 
 
 
 def _opened(name: str, path: str) -> IO[bytes]:
-    """A file, open for reading. FieldError: there is none, or it cannot be read."""
-    found = user_path(name, path)
-    kind = kind_of(name, found)
+    """The file, open for reading. FieldError: there is none, or it cannot be read."""
+    full_path = user_path(name, path)
+    kind = path_kind(name, full_path)
     if kind == "folder":
         _refuse(name, "cannot be read: Is a directory")
     try:
-        opened = found.open("rb")
+        opened = full_path.open("rb")
     except OSError as error:
         _refuse(name, f"cannot be read: {error.strerror}")
     if (size := os.fstat(opened.fileno()).st_size) > LARGEST:
@@ -223,7 +223,7 @@ def _opened(name: str, path: str) -> IO[bytes]:
 
 
 def _unpacked(packed: zipfile.ZipFile, member: zipfile.ZipInfo) -> IO[bytes]:
-    """A file in an archive, open for reading. ValueError: NumPy does not pack arrays this way."""
+    """A file in an archive, open for reading. ValueError: a compression that NumPy does not use."""
     if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
         raise ValueError(member.compress_type)  # LZMA, for one, takes as much memory as it says
     return packed.open(member)
@@ -255,16 +255,18 @@ def _header(stream: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype]:
 def _check_axes(
     name: str, key: str, axes: str, shape: tuple[int, ...], dtype: np.dtype, sizes: dict[str, int]
 ) -> None:
-    """Raises a FieldError if an array's axes or dtype are others than wanted; adds to `sizes`."""
-    own = next((a.split() for a in axes.split(" or ") if len(a.split()) == len(shape)), [])
-    fits = all(sizes.setdefault(a, n) == n for a, n in zip(own, shape, strict=False))
-    if not own or not fits or dtype.kind not in "iu" or min(shape) < 1:
+    """Raises a FieldError if an array's axes or dtype are not the wanted ones; adds to `sizes`."""
+    names = next((a.split() for a in axes.split(" or ") if len(a.split()) == len(shape)), [])
+    fits = all(sizes.setdefault(a, n) == n for a, n in zip(names, shape, strict=False))
+    if not names or not fits or dtype.kind not in "iu" or min(shape) < 1:
         reason = f"{key} is {dtype} of shape {list(shape)}; give {_described(key, axes)}"
         _refuse(name, reason if len(reason) < 400 else reason[:397] + "...", ": ")
 
 
 def _numbers(stream: IO[bytes], shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
-    """The numbers of an array, flat. ValueError: there are fewer or more, or one was changed."""
+    """The numbers of an array, flat. ValueError: there are too few or too many, or the checksum is
+    wrong.
+    """
     count = math.prod(shape)
     array = np.frombuffer(_exactly(stream, count * dtype.itemsize), dtype)
     if stream.read(1):  # at the end of a file zipfile also compares its checksum
@@ -273,6 +275,7 @@ def _numbers(stream: IO[bytes], shape: tuple[int, ...], dtype: np.dtype) -> np.n
 
 
 def _exactly(stream: IO[bytes], size: int) -> bytes:
+    """Reads `size` bytes. EOFError: there are fewer."""
     held = stream.read(size)
     if len(held) != size:
         raise EOFError
@@ -292,4 +295,5 @@ def _line(error: Exception) -> str:
 
 
 def _refuse(name: str, why: str, mark: str = " ") -> NoReturn:
+    """Raises a FieldError of one line about the task's file."""
     raise FieldError("task.name", f"{name}{mark}{why}") from None

@@ -18,8 +18,8 @@ from posenc_jax.lab import runs, tasks
 from posenc_jax.lab.config.schema import ModelConfig
 from posenc_jax.lab.model import transformer
 from posenc_jax.lab.summary import parse
-from posenc_jax.lab.tasks.pairs import paired
 from posenc_jax.lab.tasks.shuffled import shuffled
+from posenc_jax.lab.tasks.source_target import paired
 from posenc_jax.lab.tasks.task import BOS, EXTRA, PAD, SYMBOL
 from posenc_jax.layout import full
 from tests.support.refusing import config_of, refused

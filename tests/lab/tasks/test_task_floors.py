@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from posenc_jax.lab import tasks
-from posenc_jax.lab.tasks import floors
+from posenc_jax.lab.tasks import task_floors as floors
 from posenc_jax.lab.tasks.task import SYMBOL
 
 KNOWN = ("missing_duplicate_string", "parity", "sum", "cycle_navigation", "counting", "bucket_sort")

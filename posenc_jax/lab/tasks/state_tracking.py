@@ -40,7 +40,7 @@ STEPS = 2**16  # a share of flip_flop is rounded to a multiple of 1 / STEPS
 
 @register()
 def even_pairs(padding: Padding = "right") -> Task:
-    """Whether the pairs 01 and 10 together are odd in number (arXiv 2207.02098).
+    """Say whether the pairs 01 and 10 together are odd in number (arXiv 2207.02098).
 
     They are if the first bit differs from the last one.
     """
@@ -56,7 +56,8 @@ def even_pairs(padding: Padding = "right") -> Task:
 
 @register()
 def cycle_navigation(padding: Padding = "right") -> Task:
-    """The place on a circle of 5 after n moves left, right or none (arXiv 2207.02098).
+    """The place on a circle of 5 after n moves to the left, to the right, or none (arXiv
+    2207.02098).
 
     Symbols 0, 1 and 2 are a move to the left, none, and a move to the right.
     """
@@ -91,9 +92,9 @@ def stack_manipulation(padding: Padding = "right") -> Task:
         shown_L = jnp.where(place_L < height, bit_L, action_L)
         pushed_L = jnp.where(place_L < height, bit_L, action_L - PUSH)
 
-        def step(state, given):
+        def step(state, inputs):
             depth, stack_L = state
-            place, symbol, bit = given
+            place, symbol, bit = inputs
             pushes, acts = symbol != POP, place < n
             at = jnp.where(pushes & acts, depth, len(place_L))  # past the end: nothing is written
             stack_L = stack_L.at[at].set(bit, mode="drop")
@@ -111,7 +112,7 @@ def stack_manipulation(padding: Padding = "right") -> Task:
 
 @register()
 def counting(variables: int = 3, padding: Padding = "right") -> Task:
-    """How often one of several variables was incremented, in decimal digits.
+    """The number of times that one of several variables was incremented, in decimal digits.
 
     A simple form of the counting task of Golovneva et al. 2024, arXiv 2405.18719. Each of n actions
     increments one of the variables or passes, all with equal probability. Symbols are the 10
@@ -121,19 +122,19 @@ def counting(variables: int = 3, padding: Padding = "right") -> Task:
     pass_ = 10 + variables
 
     def line(key, n, place_L):
-        action_key, asked_key = jax.random.split(key)
+        action_key, variable_key = jax.random.split(key)
         action_L = draw(action_key, place_L, variables + 1)
-        asked = jax.random.randint(asked_key, (), 0, variables)
-        count = jnp.sum((action_L == asked) & (place_L < n), dtype=jnp.int32)
+        variable = jax.random.randint(variable_key, (), 0, variables)
+        count = jnp.sum((action_L == variable) & (place_L < n), dtype=jnp.int32)
         digit_L, digits = decimal(count, place_L)
-        question = [(SYMBOL + 10 + action_L, n), (SYMBOL + pass_ + 1 + asked, 1)]
+        question = [(SYMBOL + 10 + action_L, n), (SYMBOL + pass_ + 1 + variable, 1)]
         return question_answer(place_L, question, [(SYMBOL + digit_L, digits), (EOS, 1)])
 
     def count_of_the_bag(token, question_V, answer_V):
         del token
-        asked = jnp.argmax(question_V[SYMBOL + pass_ + 1 :])
+        variable = jnp.argmax(question_V[SYMBOL + pass_ + 1 :])
         done = jnp.sum(answer_V)
-        count = question_V[SYMBOL + 10 + asked]
+        count = question_V[SYMBOL + 10 + variable]
         digit_D, digits = decimal(count, jnp.arange(DIGITS, dtype=jnp.int32))
         return jnp.where(done < digits, SYMBOL + digit_D[jnp.minimum(done, DIGITS - 1)], EOS)
 
@@ -178,14 +179,14 @@ def flip_flop(ignore: float = 0.8, padding: Padding = "right") -> Task:
 
 
 def decimal(number: jax.Array, index_L: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """The decimal digits of a number, most significant first, [L], and how many there are."""
+    """The decimal digits of a number, most significant first, [L], and their number."""
     power_D = jnp.asarray([10**k for k in range(DIGITS)], jnp.int32)
     digits = digit_count(number)
     return number // power_D[jnp.clip(digits - 1 - index_L, 0, DIGITS - 1)] % 10, digits
 
 
 def digit_count(number: Any) -> Any:
-    """How many decimal digits a number has: an int for an int, an array for an array."""
+    """The number of decimal digits of a number: an int for an int, an array for an array."""
     if isinstance(number, Integer):
         return len(str(number))
     return 1 + sum((number >= 10**k).astype(jnp.int32) for k in range(1, DIGITS))

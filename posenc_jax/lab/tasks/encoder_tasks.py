@@ -1,4 +1,4 @@
-"""Tasks for encoders, which read a whole sequence: its label, or the tokens hidden in it.
+"""Tasks for encoders, which read a whole sequence: to predict its label, or tokens hidden in it.
 
     kind      input                            target
     labelled  BOS x1 .. xm                     one number for each row, [B, 1]
@@ -15,7 +15,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from posenc_jax.lab.tasks.task import EXTRA, PAD, SYMBOL, Batch, Task, example_keys, fold_each
+from posenc_jax.lab.tasks.task import EXTRA, PAD, SYMBOL, Batch, Task, example_keys, index_keys
 from posenc_jax.layout import layout
 
 MASK = EXTRA
@@ -44,7 +44,7 @@ def labelled(
     def rows(key_B, size_B, width):
         place_T = jnp.arange(width, dtype=jnp.int32)
         token_BT, label_B = jax.vmap(line, (0, 0, None))(key_B, size_B, place_T)
-        return one_label(token_BT, label_B, jnp.ones(label_B.shape, bool))
+        return label_batch(token_BT, label_B, jnp.ones(label_B.shape, bool))
 
     return _generated(name, rows, width, symbols, least, baselines)._replace(metric="accuracy")
 
@@ -58,7 +58,7 @@ def hidden(
     least: int = 1,
     baselines: Mapping[str, float],
 ) -> Task:
-    """A task of random sequences with hidden tokens; its metric is the share predicted.
+    """A task of random sequences with hidden tokens; its metric is the share of them predicted.
 
     line: (key, size, place_T) -> (token_T, hidden_T): the token at each place, PAD after the end,
       and whether it is hidden.
@@ -73,11 +73,11 @@ def hidden(
         at = layout((token_BT != PAD).astype(jnp.int32))
         return Batch(shown_BT, token_BT, hidden_BT.astype(jnp.float32), at)
 
-    made = _generated(name, rows, width, symbols, least, baselines)
-    return made._replace(metric="token_accuracy")
+    task = _generated(name, rows, width, symbols, least, baselines)
+    return task._replace(metric="token_accuracy")
 
 
-def one_label(token_BT: jax.Array, label_B: jax.Array, counts_B: jax.Array) -> Batch:
+def label_batch(token_BT: jax.Array, label_B: jax.Array, counts_B: jax.Array) -> Batch:
     """The batch of sequences with one label each; `counts_B`: whether a row counts."""
     at = layout((token_BT != PAD).astype(jnp.int32))
     return Batch(token_BT, label_B[:, None], counts_B[:, None].astype(jnp.float32), at)
@@ -88,7 +88,7 @@ def _generated(name, rows, width, symbols, least, baselines) -> Task:
 
     def sample(data, key, size_B, width):
         row_B = jnp.arange(len(size_B), dtype=jnp.int32)
-        return rows(fold_each(key, row_B), size_B, width)
+        return rows(index_keys(key, row_B), size_B, width)
 
     def numbered(data, index_B, size_B, width, split):
         return rows(example_keys(name, split, index_B, size_B), size_B, width)

@@ -5,7 +5,8 @@
     bigram table     the current token
     trigram table    the current token and the one before it
     4-gram table     the current token and the two before it
-    rules            the current token and two bags of words, if the task has rules, see `bags.py`
+    rules            the current token and two bags of words, if the task has rules, see
+                     `bag_of_words.py`
 
 Tables are fitted to fresh training examples of the sizes in training. A context that was not seen
 there is shortened from its far end. A model that scores no better than the floor has not shown that
@@ -41,7 +42,9 @@ class Floor(NamedTuple):
 
 
 class _Rows(NamedTuple):
-    """Lines: inputs, targets, whether a target is an answer, whether an input is a token."""
+    """Lines of a task: inputs, targets, whether a target is an answer, whether an input is a
+    token.
+    """
 
     tokens_BT: np.ndarray
     targets_BT: np.ndarray
@@ -56,7 +59,7 @@ def floors(
     examples: int = 1024,
     fitted: int = 8192,
 ) -> dict[int, Floor]:
-    """The best score on test examples of each size that needs no positions; of equal scores, that
+    """The best score that needs no positions, on test examples of each size; of equal scores, that
     of the predictor with the better other metric.
 
     Args:
@@ -77,9 +80,11 @@ def by_metric(
     """metric -> size -> the floor; arguments as for `floors`; {} if the task has another metric."""
     if task.metric not in Floor._fields:
         return {}
-    found = floors(task, trained, sizes, examples)
+    size_floors = floors(task, trained, sizes, examples)
     return {
-        metric: {size: getattr(own, metric)[1] for size, own in found.items()}
+        metric: {
+            size: getattr(floor_at_size, metric)[1] for size, floor_at_size in size_floors.items()
+        }
         for metric in Floor._fields
     }
 
@@ -100,22 +105,24 @@ def predictors(
 
 
 def _best(scores: Mapping[str, Score]) -> Floor:
+    """The best score of each metric, with the name of its predictor."""
     token = max(scores, key=lambda name: scores[name])
     exact = max(scores, key=lambda name: scores[name][::-1])
     return Floor((token, scores[token].token_accuracy), (exact, scores[exact].exact_match))
 
 
 def _scores(task: Task, train: _Rows, test: _Rows) -> dict[str, Score]:
-    found = {}
+    """The score of each table and rule on the test lines, by name."""
+    scores = {}
     for name, guess_BT in _table_guesses(train, test).items():
-        found[name] = _score(guess_BT == test.targets_BT, test)
+        scores[name] = _score(guess_BT == test.targets_BT, test)
     for name, rule in task.bag.items():
-        found[name] = _score(_guesses(rule, task.vocab, test) == test.targets_BT, test)
-    return found
+        scores[name] = _score(_guesses(rule, task.vocab, test) == test.targets_BT, test)
+    return scores
 
 
 def _drawn(task: Task, trained: tuple[int, int], count: int) -> _Rows:
-    """Training examples of sizes drawn evenly."""
+    """Training examples, with sizes drawn uniformly."""
     width = int(task.width(trained[1]))
 
     @jit_quick
@@ -129,7 +136,9 @@ def _drawn(task: Task, trained: tuple[int, int], count: int) -> _Rows:
 
 
 def _tested(task: Task, sizes: Sequence[int], examples: int) -> Iterator[_Rows]:
-    """The first test examples of each size. One program draws them all, as wide as the largest."""
+    """Yields the first test examples of each size; one program draws them all, at the largest
+    width.
+    """
     width, index_B = int(task.width(max(sizes))), np.arange(ROWS, dtype=np.int32)
     draw = jit_quick(lambda data, index_B, size: _rows(task.test(data, index_B, size, width)))
     for size in sizes:
@@ -141,23 +150,26 @@ def _tested(task: Task, sizes: Sequence[int], examples: int) -> Iterator[_Rows]:
 
 
 def _rows(batch):
+    """The lines of a batch, without layout."""
     inside_BT = batch.layout.segment_BT > 0
     return _Rows(batch.tokens_BT, batch.targets_BT, batch.weights_BT > 0, inside_BT)
 
 
 def _joined(parts: list[_Rows], count: int) -> _Rows:
+    """The first `count` lines of all parts."""
     return _Rows(*(np.concatenate(arrays)[:count] for arrays in zip(*parts, strict=True)))
 
 
 def _score(right_BT: np.ndarray, rows: _Rows) -> Score:
+    """The score of predictions that are right where `right_BT` is True."""
     right_BT = right_BT | ~rows.answer_BT
     tokens = right_BT[rows.answer_BT].mean()
     return Score(float(tokens), float(right_BT.all(axis=1).mean()))
 
 
 def _table_guesses(train: _Rows, test: _Rows) -> dict[str, np.ndarray]:
-    """What each table predicts at each place of the test lines, [B, T]."""
-    found, guess = {}, {}
+    """The prediction of each table at each place of the test lines, [B, T], by name."""
+    guesses, guess = {}, {}
     # A context is a number; equal contexts of both sets have equal numbers.
     train_BT, test_BT = (np.zeros(rows.tokens_BT.shape, np.int64) for rows in (train, test))
     shorter_BT = test_BT
@@ -173,12 +185,12 @@ def _table_guesses(train: _Rows, test: _Rows) -> dict[str, np.ndarray]:
         contexts, tokens = guess
         at_BT = np.minimum(np.searchsorted(contexts, test_BT), len(contexts) - 1)
         shorter_BT = np.where(contexts[at_BT] == test_BT, tokens[at_BT], shorter_BT)
-        found[name] = shorter_BT
-    return found
+        guesses[name] = shorter_BT
+    return guesses
 
 
 def _longer(context_BT: np.ndarray, rows: _Rows, order: int) -> np.ndarray:
-    """Contexts with one more token, the one `order` - 1 places back; 0 before the line."""
+    """The contexts extended by one token, the one `order` - 1 places back; 0 before the line."""
     back = order - 1
     token_BT = np.where(rows.inside_BT, rows.tokens_BT + 1, 0).astype(np.int64)
     token_BT = np.pad(token_BT, ((0, 0), (back, 0)))[:, : rows.tokens_BT.shape[1]]
@@ -186,7 +198,9 @@ def _longer(context_BT: np.ndarray, rows: _Rows, order: int) -> np.ndarray:
 
 
 def _most_frequent(context_N: np.ndarray, target_N: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Each context, ascending, and the target that follows it most often, the smallest if equal."""
+    """The contexts, ascending, and the most frequent target after each; of equal counts the
+    smallest.
+    """
     targets = target_N.max() + 1  # a pair is one number: rows are ten times slower to sort
     pair_P, count_P = np.unique(context_N * targets + target_N, return_counts=True)
     context_P, target_P = np.divmod(pair_P, targets)
@@ -197,15 +211,15 @@ def _most_frequent(context_N: np.ndarray, target_N: np.ndarray) -> tuple[np.ndar
 
 
 def _guesses(rule: Rule, vocab: int, rows: _Rows) -> np.ndarray:
-    """What a rule predicts at each place, [B, T], one line at a time."""
+    """The prediction of a rule at each place, [B, T]; it reads one line at a time."""
     last_BT = np.pad(rows.answer_BT, ((0, 0), (1, 0)))[:, :-1]  # an input that was an answer
 
-    def of_line(given):
-        token_T, answer_T, inside_T = given
-        one_TV = jax.nn.one_hot(token_T, vocab, dtype=jnp.int32) * inside_T[:, None]
-        bag = lambda where_T: jnp.cumsum(one_TV * where_T[:, None], axis=0)
-        asked_T = 1 - answer_T
-        return jax.vmap(rule)(token_T, bag(asked_T), bag(answer_T))
+    def line_guesses(arrays):
+        token_T, answer_T, inside_T = arrays
+        one_hot_TV = jax.nn.one_hot(token_T, vocab, dtype=jnp.int32) * inside_T[:, None]
+        bag = lambda where_T: jnp.cumsum(one_hot_TV * where_T[:, None], axis=0)
+        question_T = 1 - answer_T
+        return jax.vmap(rule)(token_T, bag(question_T), bag(answer_T))
 
-    given = rows.tokens_BT, last_BT.astype(np.int32), rows.inside_BT.astype(np.int32)
-    return np.asarray(jax.jit(lambda given: jax.lax.map(of_line, given))(given))
+    arrays = rows.tokens_BT, last_BT.astype(np.int32), rows.inside_BT.astype(np.int32)
+    return np.asarray(jax.jit(lambda arrays: jax.lax.map(line_guesses, arrays))(arrays))

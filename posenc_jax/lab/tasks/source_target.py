@@ -7,7 +7,7 @@ from posenc_jax.layout import layout
 
 
 def paired(task: Task) -> Task:
-    """The task with the question as the source and the answer as the target.
+    """Returns the task for an encoder-decoder: the question is the source, the answer the target.
 
     The target begins with the last token before the answer, SEP. Both sides keep their columns; the
     columns of the other side are padding, and positions count from 0 on either side. Targets and
@@ -17,11 +17,13 @@ def paired(task: Task) -> Task:
     def split(batch: Batch) -> Batch:
         at = batch.layout
         answered_BT = jnp.cumsum(batch.weights_BT, axis=1) > 0
-        side = lambda of_BT: layout(jnp.where(of_BT, at.segment_BT, 0), group_BT=at.group_BT)
+        side = lambda inside_BT: layout(
+            jnp.where(inside_BT, at.segment_BT, 0), group_BT=at.group_BT
+        )
         tokens = Pair(batch.tokens_BT, batch.tokens_BT)
         return batch._replace(tokens_BT=tokens, layout=Pair(side(~answered_BT), side(answered_BT)))
 
     return task._replace(
-        sample=lambda *given: split(task.sample(*given)),
-        numbered=lambda *given: split(task.numbered(*given)),
+        sample=lambda *args: split(task.sample(*args)),
+        numbered=lambda *args: split(task.numbered(*args)),
     )

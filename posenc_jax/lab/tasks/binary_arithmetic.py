@@ -33,13 +33,13 @@ from posenc_jax.lab.tasks.task import (
 def binary_addition(padding: Padding = "right") -> Task:
     """The sum of two binary numbers of any lengths."""
     add = lambda a_L, b_L: add_digits(a_L, b_L, base=2)
-    return _of_two("binary_addition", add, lambda n: 2 * n + 3, padding)
+    return _two_number_task("binary_addition", add, lambda n: 2 * n + 3, padding)
 
 
 @register()
 def binary_multiplication(padding: Padding = "right") -> Task:
     """The product of two binary numbers of any lengths."""
-    return _of_two("binary_multiplication", multiply, lambda n: 2 * n + 2, padding)
+    return _two_number_task("binary_multiplication", multiply, lambda n: 2 * n + 2, padding)
 
 
 @register()
@@ -70,7 +70,7 @@ def multiply(a_L: jax.Array, b_L: jax.Array) -> jax.Array:
 
 
 def root(n: jax.Array, bit_L: jax.Array) -> jax.Array:
-    """The bits of the square root of the first n bits, highest first, by the written method.
+    """The bits of the square root of the first n bits, highest first, by digit-by-digit extraction.
 
     Two bits at a time come down to the remainder; the next bit of the root is 1 if the remainder
     is at least 4 root + 1, which is then taken away.
@@ -80,9 +80,9 @@ def root(n: jax.Array, bit_L: jax.Array) -> jax.Array:
     index_R = jnp.arange(size, dtype=jnp.int32)
 
     def step(state, pair):
-        rest_R, root_R = state  # units first
+        remainder_R, root_R = state  # units first
         at = 2 * pair + 1 - n % 2
-        down_R = jnp.roll(rest_R, 2).at[0].set(padded_L[at + 1]).at[1].set(padded_L[at])
+        down_R = jnp.roll(remainder_R, 2).at[0].set(padded_L[at + 1]).at[1].set(padded_L[at])
         less_R = down_R - jnp.roll(root_R, 2).at[0].set(1).at[1].set(0)
         decided_R = jnp.where(less_R == 0, 0, 2 * index_R + jnp.where(less_R < 0, 3, 2))
         borrow_R = jax.lax.cummax(decided_R) % 2
@@ -96,8 +96,8 @@ def root(n: jax.Array, bit_L: jax.Array) -> jax.Array:
     return jax.lax.scan(step, start, pair_P)[1]
 
 
-def _of_two(name, operation, length, padding) -> Task:
-    """A task with the result of an operation on two numbers, which has up to n bits."""
+def _two_number_task(name, operation, length, padding) -> Task:
+    """A task whose answer is the result of an operation on two numbers, of up to n bits."""
 
     def line(key, n, place_L):
         count_key, a_key, b_key = jax.random.split(key, 3)

@@ -13,7 +13,8 @@ from posenc_jax.lab.tasks.task import EOS, SYMBOL, Rule
 
 
 def unused(symbols: int, first: int = 0, times: int = 1) -> Mapping[str, Rule]:
-    """The symbol with the most occurrences that the answer has not used, then EOS.
+    """A rule: the symbol with the most occurrences in the question that the answer has not used
+    yet; then EOS.
 
     For answers in an order that the bag does not know, this is the best prediction.
 
@@ -24,14 +25,14 @@ def unused(symbols: int, first: int = 0, times: int = 1) -> Mapping[str, Rule]:
 
     def rule(token, question_V, answer_V):
         del token
-        left_V = (times * question_V - answer_V)[start : start + symbols]
-        return jnp.where((left_V > 0).any(), start + jnp.argmax(left_V), EOS)
+        remaining_V = (times * question_V - answer_V)[start : start + symbols]
+        return jnp.where((remaining_V > 0).any(), start + jnp.argmax(remaining_V), EOS)
 
     return {"most frequent unused symbol": rule}
 
 
 def shown(symbols: int, first: int = 0) -> Mapping[str, Rule]:
-    """The most frequent symbol of the question, among numbers first .. first + symbols - 1."""
+    """A rule: the most frequent symbol of the question, among `symbols` numbers from `first` on."""
     start = SYMBOL + first
 
     def rule(token, question_V, answer_V):
@@ -42,7 +43,7 @@ def shown(symbols: int, first: int = 0) -> Mapping[str, Rule]:
 
 
 def in_order(symbols: int) -> Mapping[str, Rule]:
-    """For sorted answers: the next larger symbol of the question, and the smallest unused symbol.
+    """Two rules for sorted answers: the next larger symbol, and the smallest unused one.
 
     The first rule needs to know which symbols occur, and fails where one repeats. The second also
     needs their exact counts, and is always right.
