@@ -18,7 +18,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[1]))  # the package need not be installed
 
 import experiments
-from experiments import attention
+from experiments.compare.length_extrapolation import attention
 from posenc_jax.lab import runs
 from posenc_jax.lab.report import comparison
 

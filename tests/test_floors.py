@@ -153,7 +153,7 @@ def test_every_row_of_the_table_has_modules():
         ("train", "from flax import linen", "imports flax; only"),
         ("configs.new", "from posenc_jax.lab.training import loop", "configs hold data only"),
         ("configs.new", "import jax", "configs hold data only"),
-        ("configs.new", "from experiments.images import run", "configs hold data only"),
+        ("configs.new", "from experiments.compare.images import run", "configs hold data only"),
         ("configs.new", "from experiments import job", "configs hold data only"),
         ("posenc_jax.novelty", "", "posenc_jax.novelty has no floor; give it a row in docs"),
         ("posenc_jax.lab.definitions.new", "from posenc_jax import make", "is independent"),

@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from experiments import checks
+from experiments import config_checks
 from posenc_jax import make
 from posenc_jax.lab import tasks
 from posenc_jax.lab.config import schema
@@ -57,7 +57,7 @@ def check(config: Config) -> None:
     with inside("text"):
         if model.kind != "decoder":
             raise FieldError("model.kind", f"{model.kind!r}: the shared models are 'decoder'")
-        checks.width("model.width", "rope", make("rope"), model)
+        config_checks.width("model.width", "rope", make("rope"), model)
         tasks.check(text.task.name, {"train.length": (text.train.length,)}, **text.task.options)
         if "rope-4" in chosen and model.heads != 4:
             raise FieldError("model.heads", f"{model.heads}: rope-4 compares the four of 4")

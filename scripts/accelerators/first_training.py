@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from unittest import mock
 
 import experiments
-from experiments import stages
+from experiments.compare import comparison
 from posenc_jax.lab.training import loop
 from posenc_jax.lab.training.evaluation import Evaluator
 
@@ -69,7 +69,7 @@ def first_training(stem: str, name: str) -> FirstTraining:
         tempfile.TemporaryDirectory() as folder,
         suppress(Stop),
         mock.patch.object(loop, "chunk_runner", chunk_runner),
-        mock.patch.object(stages, "ThreadPoolExecutor", CallingThread),
+        mock.patch.object(comparison, "ThreadPoolExecutor", CallingThread),
         mock.patch.object(Evaluator, "compile", compile_evaluation),
         mock.patch.object(Evaluator, "__call__", side_effect=Stop),
     ):

@@ -14,8 +14,8 @@ import experiments
 import train
 from configs import rope_extrap
 from experiments import job, usage, workers
+from experiments.compare.length_extrapolation import run as length_extrapolation
 from experiments.invariance.permutation import run as permutation
-from experiments.length_extrapolation import run as length_extrapolation
 from posenc_jax.lab.hosts import exit_status, processes
 from posenc_jax.options import FieldError
 from tests.support import command_lines

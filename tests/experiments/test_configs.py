@@ -12,8 +12,8 @@ from ml_collections import ConfigDict
 
 import experiments
 from configs import tasks_extrap
-from experiments.length_extrapolation import run as length_extrapolation
-from experiments.length_extrapolation.config import variant
+from experiments.compare.length_extrapolation import run as length_extrapolation
+from experiments.compare.length_extrapolation.config import variant
 from posenc_jax import Dims, Encoding, make, register
 from posenc_jax.encoding import place
 from posenc_jax.lab import runs, tasks

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import experiments
-from experiments.images import page
+from experiments.compare.images import page
 from posenc_jax.lab import runs, tasks
 from posenc_jax.lab.hosts import failpoints
 from posenc_jax.lab.summary import parse

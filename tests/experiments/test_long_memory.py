@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import experiments
-from experiments.long_memory import page
-from experiments.long_memory.reading import WAYS, reader
+from experiments.compare.long_memory import page
+from experiments.compare.long_memory.reading import WAYS, reader
 from posenc_jax import make
 from posenc_jax.lab import report, runs, tasks
 from posenc_jax.lab.config.schema import ModelConfig

@@ -13,8 +13,8 @@ from matplotlib.figure import Figure
 
 import experiments
 from experiments.board.leaderboard import page as board
+from experiments.compare.length_extrapolation import page as by_length
 from experiments.invariance.permutation import page as permutation
-from experiments.length_extrapolation import page as by_length
 from posenc_jax.lab import report, runs
 from posenc_jax.lab.report import document, markdown
 from posenc_jax.lab.report.sections import Cell, Picture

@@ -8,12 +8,12 @@ import pytest
 
 import experiments
 from experiments import workers
+from experiments.compare import comparison
 from experiments.invariance.padding_leakage import leaks as padding
 from experiments.invariance.padding_leakage.config import Config, Data, Learning
 from experiments.invariance.permutation import order_tasks as order
 from experiments.invariance.permutation.config import EquivarianceConfig, OrderConfig
 from experiments.invariance.small_models import small_encoding
-from experiments.length_extrapolation import run as length_extrapolation
 from posenc_jax.lab import runs
 from posenc_jax.lab.config import schema
 from posenc_jax.lab.hosts import failpoints
@@ -65,7 +65,7 @@ def run(experiment, workdir, patch, kill=0):
     patch.setattr(order, "measure", ordered)
     patch.setattr(padding, "measure", leaked)
     patch.setattr(experiments, "show", lambda workdir: None)
-    patch.setattr(length_extrapolation, "train_and_evaluate", lambda text, task, run: None)
+    patch.setattr(comparison, "train_and_evaluate", lambda *given: None)
     module = importlib.import_module(f"experiments.invariance.{experiment}.run")
     patch.setattr(module, "summarise", lambda *args: {"said": len(args[0])})
     patch.setattr(failpoints, "reach", reach)

@@ -8,7 +8,7 @@ import pytest
 
 import experiments
 from configs import common
-from experiments import stages
+from experiments.compare import comparison
 from posenc_jax import make
 from posenc_jax.lab import runs, tasks
 from posenc_jax.lab.hosts import failpoints
@@ -75,28 +75,31 @@ def test_steps_a_second_are_those_of_all_seeds_together(tmp_path, monkeypatch):
     def stands_in(model, task, config, seeds, first_seed, loss_mask, read, *rest):
         read(metrics, 2.0)
 
-    monkeypatch.setattr(stages, "train", stands_in)
+    monkeypatch.setattr(comparison, "train", stands_in)
     config = experiments.check(common.config("length_extrapolation", task={"name": "periodic"},
                                              seeds=3).to_dict())  # fmt: skip
     task = tasks.make("periodic")
     model = transformer.build(config.model, make("rope"), task.vocab)
     with runs.Run(tmp_path, {"experiment": "x"}) as run:
-        stages.train_stage(config, model, task, "rope", [], run)
+        row = comparison.Row("rope", task, model, [], lambda params, one: ())
+        comparison.train_row(config, row, run)
         found = [r["value"] for r in run.records() if r["metric"] == "steps_per_second"]
     assert found == [2.0] * 3
 
 
 def test_a_length_that_does_not_fit_is_a_fact_with_its_reason(tmp_path):
-    def read(planned):
+    def read(params, planned):
         if planned.length == 16:
             raise evaluation.DoesNotFit("needs more")
-        record.log([RECORD])
+        yield RECORD
 
-    plan = [stages.Evaluation("nope", length, None, f"nope at {length}") for length in (8, 16)]
+    nothing: Any = None
+    plan = [comparison.Evaluation("nope", length, None, f"nope at {length}") for length in (8, 16)]
+    row = comparison.Row("nope", nothing, nothing, plan, read)
     with runs.Run(tmp_path, CONFIG) as record:
-        stages.evaluation_stages(plan, record, read)
+        comparison.evaluate(row, record, None)
     with runs.Run(tmp_path, CONFIG) as record:
-        stages.evaluation_stages(plan, record, read)  # nothing is repeated
+        comparison.evaluate(row, record, None)  # nothing is repeated
         entry = {"encoding": "nope", "length": 16, "reason": "needs more"}
         assert record.facts["not_measured"] == [entry]
         assert len(record.records()) == 1

@@ -10,9 +10,9 @@ import optax
 import pytest
 
 import experiments
-from experiments.controlled_pages import RULE
-from experiments.translation import bleu
-from experiments.translation.run import encodings_of
+from experiments.compare.page import RULE
+from experiments.compare.translation import bleu
+from experiments.compare.translation.run import encodings_of
 from posenc_jax import make
 from posenc_jax.encodings import CATALOG, axes, cards
 from posenc_jax.lab import runs, tasks

@@ -4,7 +4,7 @@ from typing import Annotated, Any
 
 from pydantic import Field, PositiveFloat
 
-from experiments import checks
+from experiments import config_checks
 from posenc_jax import encodings
 from posenc_jax.encoding import Encoding
 from posenc_jax.lab import tasks
@@ -168,11 +168,11 @@ def check(config: Config) -> None:
     if config.model.kind == "lstm":
         raise FieldError("model.kind", "'lstm' has no attention; choices: decoder, encoder")
     for name in names(config):
-        checks.sequence("encoding.name", name)
+        config_checks.sequence("encoding.name", name)
         encoding, *_ = [encoding_of(config, name, multiple) for multiple in config.multiples]
-        checks.width("model.width", name, encoding, config.model)
-        checks.training("window", name, options_of(config, name), config.window)
-        checks.groups("task.groups", name, posed(config.task))
+        config_checks.width("model.width", name, encoding, config.model)
+        config_checks.training("window", name, options_of(config, name), config.window)
+        config_checks.groups("task.groups", name, posed(config.task))
     encodings.check_used(names(config), config.encoding.options)
     if config.multiples[0] != 1 or sorted(set(config.multiples)) != list(config.multiples):
         raise FieldError("multiples", f"{config.multiples} must rise from 1")
@@ -189,4 +189,4 @@ def _check_task(config: Config, task: schema.TaskConfig) -> None:
         raise FieldError("window", f"{config.window} tokens hold no {task.name}; {least} or more")
     if not isinstance(found, tasks.Task) or found.metric != "exact_match":
         raise FieldError("task.name", f"{task.name} has no answers that are right or wrong")
-    checks.kind(config.model, task)
+    config_checks.kind(config.model, task)

@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, PositiveFloat, model_validator
 
-from experiments import checks
+from experiments import config_checks
 from experiments.invariance.small_models import small_encoding, small_options
 from posenc_jax import encodings
 from posenc_jax.lab.config import schema
@@ -76,11 +76,11 @@ def check(config: Config) -> None:
         raise FieldError("model.masks", "all subsets are measured; leave every mask True")
     longest = max(config.data.length, config.data.measured + max(config.data.amounts))
     for name in chosen:
-        checks.sequence("encoding.name", name)
+        config_checks.sequence("encoding.name", name)
     rows = [small_encoding(name, config.encoding.options) for name in chosen]
     schema.check_distinct("encoding.name", [label for label, _ in rows])
     for name, (label, encoding) in zip(chosen, rows, strict=True):
-        checks.width("model.width", label, encoding, config.model)
+        config_checks.width("model.width", label, encoding, config.model)
         _, options = small_options(name, config.encoding.options)
-        checks.training("data.length", label, options, config.data.length)
-        checks.reach("data.amounts", label, options, longest)
+        config_checks.training("data.length", label, options, config.data.length)
+        config_checks.reach("data.amounts", label, options, longest)

@@ -4,9 +4,9 @@ from typing import Annotated
 
 from pydantic import Field, PositiveFloat
 
-from experiments import checks
+from experiments import config_checks
+from experiments.compare.length_extrapolation import config as length_extrapolation
 from experiments.invariance.small_models import small_encoding
-from experiments.length_extrapolation import config as length_extrapolation
 from posenc_jax import encodings
 from posenc_jax.lab.config import schema
 from posenc_jax.lab.config.errors import inside
@@ -71,7 +71,7 @@ def check(config: Config) -> None:
     labels = [*(label for label, _ in rows), CAUSAL, LSTM]
     schema.check_distinct("encoding.name", labels)
     for label, encoding in rows:
-        checks.width("model.width", label, encoding, config.model)
+        config_checks.width("model.width", label, encoding, config.model)
     for name in config.equivariance.float64:
         if name not in labels:
             reason = f"no row {name!r}; choices: {', '.join(labels)}"

@@ -4,12 +4,13 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
+from experiments.compare import comparison
+from experiments.compare.length_extrapolation import run as length_extrapolation
 from experiments.invariance.permutation import order_tasks
 from experiments.invariance.permutation.config import CAUSAL, LENGTHS, LSTM, Config, text_config
 from experiments.invariance.permutation.order_tasks import Measured, Setting, Subject
 from experiments.invariance.permutation.summary import summarise
 from experiments.invariance.small_models import small_encoding
-from experiments.length_extrapolation import run as length_extrapolation
 from experiments.workers import measure_rows
 from posenc_jax import encodings
 from posenc_jax.lab import runs, tasks
@@ -26,7 +27,7 @@ def measure(config: Config, run: runs.Run) -> Summary:
     with inside("text"):
         task = tasks.make(text.task.name, **text.task.options)
     run.fact(task=dict(task.facts))
-    length_extrapolation.train_and_evaluate(text, task, run)
+    comparison.train_and_evaluate(text, run, length_extrapolation.rows(text, run, task))
     return summarise(run.records(), dict(task.baselines()))
 
 

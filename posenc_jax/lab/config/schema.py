@@ -281,7 +281,7 @@ class ExperimentConfig(Part):
 
 
 class TrainedConfig(ExperimentConfig):
-    """The fields of an experiment that trains each encoding on a task, as `experiments.stages`.
+    """The fields of an experiment that trains each encoding on a task, as those of comparisons.
 
     profile: trace some steps of each training; the report then has a table of where time goes.
     """

@@ -8,7 +8,7 @@ import sys
 import numpy as np
 import pytest
 
-from experiments.attention import save_weights
+from experiments.compare.length_extrapolation.attention import save_weights
 from posenc_jax.lab import runs
 from posenc_jax.lab.report import comparison
 from scripts.report import main

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import experiments
-from experiments.vision.windows import shifted_windows
+from experiments.compare.vision.windows import shifted_windows
 from posenc_jax.lab import runs, tasks
 from posenc_jax.lab.tasks.canvas import INK
 from posenc_jax.lab.tasks.shuffled import shuffled

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import experiments
-from experiments.multimodal.config import rows as rows_of
+from experiments.compare.multimodal.config import rows_of
 from posenc_jax.lab import tasks
 from posenc_jax.lab.tasks.task import BOS, SYMBOL
 from tests.support.refusing import config_of, refused

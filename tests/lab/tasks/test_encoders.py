@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import experiments
-from experiments import controlled_pages
+from experiments.compare import page as comparison_page
 from posenc_jax import make
 from posenc_jax.lab import runs, tasks
 from posenc_jax.lab.config.schema import ModelConfig
@@ -331,7 +331,7 @@ def test_it_ends_in_a_report_and_a_page(run):
     assert (workdir / "report.html").stat().st_size > 10_000
     figures = {path.stem for path in (workdir / "figures").iterdir()}
     assert {"by_length", "control", "training"} <= figures
-    assert set(controlled_pages.in_order(parse(summary)).results) == {"nope", "sinusoidal"}
+    assert set(comparison_page.in_order(parse(summary)).results) == {"nope", "sinusoidal"}
     stored = runs.read(workdir)
     name, said, sections = experiments.document([stored])
     assert name == "dna"
@@ -341,7 +341,7 @@ def test_it_ends_in_a_report_and_a_page(run):
     score = lambda row: f"{summary['results'][row]['12']['mean']:.3f}"
     assert f"nope (no positions) {score('nope')}, chance 0." in compared
     assert f"nope {score('nope, shuffled')}" in control
-    assert rule == controlled_pages.RULE
+    assert rule == comparison_page.RULE
     assert sections[0].title == "reading_frame"
     with pytest.raises(ValueError, match="are both on reading_frame"):
         experiments.document([stored, stored._replace(path=workdir / "again")])

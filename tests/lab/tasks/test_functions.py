@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import experiments
-from experiments.completion.run import EDGES, by_offset
+from experiments.compare.completion.run import EDGES, by_offset
 from posenc_jax.lab import runs, tasks
 from posenc_jax.lab.metrics import Scores, Sums
 from posenc_jax.lab.tasks.functions import ANSWER, bodies

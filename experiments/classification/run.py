@@ -1,1 +1,0 @@
-"""Trains and tests an encoder with each encoding."""

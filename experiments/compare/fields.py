@@ -1,0 +1,98 @@
+"""The fields of a comparison, its encodings, and what does not suit them."""
+
+from collections.abc import Callable, Mapping
+from typing import Any, Literal
+
+from experiments import config_checks
+from posenc_jax import encodings
+from posenc_jax.encoding import Encoding
+from posenc_jax.lab import tasks
+from posenc_jax.lab.config import schema
+from posenc_jax.options import FieldError
+
+_SHUFFLED = ", shuffled"
+
+
+class Config(schema.TrainedConfig):
+    """A row of the results is one encoding; the weights of each are evaluated as `eval` says."""
+
+    mostly_compiles = True
+
+    eval: schema.EvalConfig
+
+
+class EncoderConfig(Config):
+    """An encoder reads a whole sequence.
+
+    pooling: what the label of a sequence is predicted from: the mean over the encoder's outputs, or
+      its output at the first token, which is BOS.
+    """
+
+    model: schema.ModelConfig = schema.ModelConfig(kind="encoder")
+    pooling: Literal["mean", "first"] = "mean"
+
+
+def shuffled_row(name: str) -> str:
+    """The label `encoding` of a method's records on shuffled examples."""
+    return f"{name}{_SHUFFLED}"
+
+
+def is_shuffled(label: str) -> bool:
+    """Whether a label `encoding` is that of records on shuffled examples."""
+    return label.endswith(_SHUFFLED)
+
+
+def options_of(config: schema.TrainedConfig, name: str) -> dict[str, Any]:
+    """The options of the config that the method takes."""
+    return encodings.taken_by(name, config.encoding.options)
+
+
+def encoding_of(config: schema.TrainedConfig, name: str) -> Encoding:
+    """The encoding `name` with the options of the config that it takes."""
+    return encodings.make(name, **options_of(config, name))
+
+
+def check_method(
+    config: Any,
+    name: str,
+    options: Mapping[str, Any],
+    positions: Callable[[int], int],
+    field: str = "encoding.name",
+) -> None:
+    """FieldError: the method does not suit the task, its sizes or the model.
+
+    positions: a size of the task -> the positions of each axis.
+    field: what names the method.
+    """
+    config_checks.groups(field, name, config.task)
+    config_checks.training("train.length", name, options, positions(config.train.length))
+    config_checks.reach("eval.lengths", name, options, positions(max(config.eval.lengths)))
+    config_checks.width("model.width", name, encodings.make(name, **options), config.model)
+
+
+def check_sequences(config: Config, positions: Callable[[int], int]) -> None:
+    """FieldError: a method does not suit sequences of the task, or an option is unused."""
+    encodings.check_used(config.encoding.names, config.encoding.options)
+    for name in config.encoding.names:
+        config_checks.sequence("encoding.name", name)
+        check_method(config, name, options_of(config, name), positions)
+
+
+def check_encoder(config: EncoderConfig, task: tasks.Task | tasks.Plan) -> None:
+    """Raises FieldError for what cannot run, before anything is compiled."""
+    labels = tasks.input_of(config.task.name) == "whole"
+    labels &= isinstance(task, tasks.Plan) or task.metric == "accuracy"
+    kinds = ("encoder", "lstm") if labels and config.pooling == "mean" else ("encoder",)
+    if config.model.kind not in kinds:
+        reason = f"{config.model.kind!r} does not read both sides of a token"
+        raise FieldError("model.kind", f"{reason}; choices: {', '.join(kinds)}")
+    check_control(config)
+    check_sequences(config, task.width)
+
+
+def check_control(config: Config) -> None:
+    """FieldError: `eval` cannot be used beside the control, which is at the trained length."""
+    if config.eval.variants:
+        raise FieldError("eval.variants", "weights are read as they were trained; leave it empty")
+    if config.train.length not in config.eval.lengths:
+        raise FieldError("eval.lengths", f"must hold the trained one, {config.train.length}")

@@ -1,0 +1,243 @@
+"""The report and the page of images: what follows from the numbers, the table, the figures."""
+
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+from matplotlib.colors import to_rgb
+from matplotlib.figure import Figure
+
+from experiments.compare.images.config import row_of
+from experiments.compare.page import control
+from posenc_jax.lab.report import Grid, Picture, Section, drawing, formats, length_table, summaries
+from posenc_jax.lab.report.drawing import title_with_legend
+from posenc_jax.lab.report.formats import share
+from posenc_jax.lab.report.statistics import paired
+from posenc_jax.lab.report.summaries import lead
+from posenc_jax.lab.runs import StoredRun
+from posenc_jax.lab.summary import Estimate, LengthSummary
+from posenc_jax.lab.tasks.images import VIEWS
+
+COUNTED, INTERPOLATED, SHUFFLED = VIEWS
+# The same kind of position, flattened and by row and column.
+PAIRS = {"learned": "learned_2d", "sinusoidal": "sinusoidal_2d", "rope": "axial"}
+
+
+def sections(run: StoredRun) -> tuple[str, list[Section]]:
+    """The line below the title of the report, and its sections."""
+    summary = run.by_length
+    names = methods(summary)
+    return lead(run, f"{len(names)} methods", f"{summaries.seed_count(summary)} seeds"), [
+        Section("What follows", findings(summary)),
+        Section("Accuracy", [_table(summary), Picture(
+            "by_resolution",
+            partial(_by_resolution, summary, names),
+            "Accuracy by resolution: every seed a dot, the line their mean. "
+            "Positions go on from those of training, or are squeezed into them. The dashed line is "
+            "the most frequent label, the dotted line the resolution of training.",
+        )]),
+        Section("The control: shuffled patches", [Picture(
+            "control",
+            partial(_control, summary, names),
+            "Accuracy at the resolution of training on images as they are and on the same images "
+            "with their patches shuffled: every seed a mark. The dashed line is the most frequent "
+            "label.",
+        )]),
+        Section("What the model is shown", [Picture(
+            "shown",
+            partial(_shown, Path(run.path, "shown.npz")),
+            "One test image as the model reads it, patch by patch, at each resolution and "
+            "shuffled.",
+        )]),
+    ]  # fmt: skip
+
+
+def methods(summary: LengthSummary) -> list[str]:
+    """The methods, in the order of the run."""
+    return [name for name in summary.results if ", " not in name]
+
+
+def findings(summary: LengthSummary) -> list[str]:
+    """Sentences made from the numbers."""
+    names, trained = methods(summary), summary.train_length
+    at = partial(_cell, summary)
+    best = max(names, key=lambda name: at(name, COUNTED, trained).mean)
+    lines = [
+        f"At the resolution of training, {_grid(trained)} patches, {best} is right most often: "
+        f"{share(at(best, COUNTED, trained))} of the test images. Always saying the most frequent "
+        f"label of training is right on {summary.baselines['most_frequent']:.3f}."
+    ]
+    positional = [name for name in names if name != "nope"]
+    falls = {n: at(n, COUNTED, trained).mean - at(n, SHUFFLED, trained).mean for n in names}
+    if positional:
+        lines.append(
+            f"Shuffled patches, the control: with positions accuracy falls by "
+            f"{min(falls[n] for n in positional):.3f} or more"
+            + (f"; without, by {falls['nope']:.3f}." if "nope" in names else ".")
+        )
+    for size in _sizes(summary):
+        if size > trained:
+            for view in (COUNTED, INTERPOLATED):
+                best = best_at(summary, view, size)
+                lines.append(f"{_grid(size)} patches, positions {view}: the best is {best}.")
+    missing = [
+        f"{_grid(entry.length)} patches, {entry.encoding}: not measured: {entry.reason}."
+        for entry in summary.not_measured
+    ]
+    return lines + _gains(summary, names) + missing
+
+
+def best_at(summary: LengthSummary, view: str, size: int) -> str:
+    """The method that is right most often in one view at one resolution, with its accuracy."""
+    at = lambda name: _cell(summary, name, view, size)
+    best = max(methods(summary), key=lambda name: at(name).mean)
+    return f"{best} with {share(at(best))}"
+
+
+def _gains(summary: LengthSummary, names: Sequence[str]) -> list[str]:
+    """The gain of two dimensions over one, paired by seed; none without such a pair of methods."""
+    pairs = [(flat, grid) for flat, grid in PAIRS.items() if flat in names and grid in names]
+    if not pairs:
+        return []
+    trained = summary.train_length
+    places = [(COUNTED, trained), *((INTERPOLATED, n) for n in _sizes(summary) if n > trained)]
+    count, lines = len(pairs) * len(places), []
+    for view, size in places:
+        parts = []
+        for flat, grid in pairs:
+            ours, theirs = (_cell(summary, name, view, size).seeds for name in (grid, flat))
+            gain = paired(ours, theirs, count)
+            half = "" if gain.half is None else f" ±{gain.half:.3f}"
+            parts.append(f"{grid} less {flat} {gain.mean:+.3f}{half}")
+        lines.append(f"{_grid(size)}, {view}: {'; '.join(parts)}.")
+    lines[-1] += f" Paired by seed, intervals at 95% for all {count} differences together."
+    return lines
+
+
+def _table(summary: LengthSummary) -> Grid:
+    trained = summary.train_length
+    columns = [(COUNTED, trained), (SHUFFLED, trained)]
+    for size in _sizes(summary):
+        if size > trained:
+            columns += [(COUNTED, size), (INTERPOLATED, size)]
+    title = lambda view, size: _grid(size) + ("" if (view, size) == columns[0] else f" {view}")
+    rows = [
+        (name, *(share(_cell(summary, name, view, size)) for view, size in columns))
+        for name in methods(summary)
+    ]
+    return Grid(
+        ("method", *(title(*column) for column in columns)),
+        rows,
+        "Share of test images named right: mean (95% Wilson interval over seeds). Columns are "
+        "patches a side. counted: rows and columns, or numbers, go on from those of training; "
+        "interpolated: they are squeezed into those; shuffled: in each image the patches lie in "
+        "another order.",
+    )
+
+
+def _cell(summary: LengthSummary, name: str, view: str, size: int) -> Estimate:
+    return summary.results[row_of(name, view)][size]
+
+
+def _grid(size: int) -> str:
+    return f"{size} × {size}"
+
+
+def _sizes(summary: LengthSummary) -> list[int]:
+    """The resolutions that every method could be tested at."""
+    missing = {entry.length for entry in summary.not_measured}
+    return [size for size in summaries.lengths(summary) if size not in missing]
+
+
+def _by_resolution(summary: LengthSummary, names: Sequence[str]) -> Figure:
+    """Accuracy by patches a side, a panel for counted and one for interpolated positions."""
+    shared, styles = _sizes(summary), drawing.line_styles(names)
+    figure = Figure(figsize=(8, 4.8))
+    panels = figure.subplots(1, 2, sharey=True, gridspec_kw={"wspace": 0.06})
+    for axes, view in zip(panels, (COUNTED, INTERPOLATED), strict=True):
+        for name in names:
+            cells = [_cell(summary, name, view, size) for size in shared]
+            color = styles[name]["color"]
+            axes.plot(shared, [c.mean for c in cells], label=name, zorder=3, **styles[name])
+            for size, cell in zip(shared, cells, strict=True):
+                axes.plot([size] * len(cell.seeds), cell.seeds, ".", ms=4, alpha=0.6,
+                          color=color, zorder=4)  # fmt: skip
+        for name, value in summary.baselines.items():
+            axes.axhline(value, color=drawing.MUTED, linewidth=1, linestyle="--", zorder=1,
+                         label=f"{name} {formats.number(value)}")  # fmt: skip
+        drawing.trained_line(axes, summary.train_length)
+        axes.set_xticks(shared, [*map(_grid, shared)])
+        axes.set_xlim(shared[0] - 0.2, shared[-1] + 0.2)
+        axes.set_title(f"positions {view}")
+    panels[0].set_ylim(0, 1.02)
+    panels[0].set_ylabel("accuracy (share of images)")
+    figure.supxlabel("patches · dotted line: trained", fontsize="medium")
+    size = shared[-1]
+    means = {(n, v): _cell(summary, n, v, size).mean for n in names
+             for v in (COUNTED, INTERPOLATED)}  # fmt: skip
+    best, view = max(means, key=lambda key: means[key])
+    title = f"Accuracy by resolution: highest at {_grid(size)} with {best}, {view}"
+    title_with_legend(figure, title, columns=5)
+    return figure
+
+
+def _control(summary: LengthSummary, names: Sequence[str]) -> Figure:
+    """Each method's accuracy on images as they are and shuffled."""
+    trained = summary.train_length
+    rows = {
+        name: (_cell(summary, name, COUNTED, trained), _cell(summary, name, SHUFFLED, trained))
+        for name in names
+    }
+    return control(rows, summary.baselines, "accuracy (share of images)", "shuffled patches")
+
+
+def _shown(file: Path) -> Figure:
+    """Patches [side, side, P, P, C] of one image at each resolution, a panel each."""
+    with np.load(file) as stored:
+        panels = {title: stored[title] for title in stored.files}
+    figure = Figure(figsize=(8, 0.6 + 8 / len(panels)))
+    row = figure.subplots(1, len(panels), squeeze=False)[0]
+    for axes, (title, patch_RCPPC) in zip(row, panels.items(), strict=True):
+        axes.imshow(_put_together(patch_RCPPC), interpolation="nearest")
+        axes.set_title(title, fontsize="small")
+        axes.set(xticks=[], yticks=[])
+        axes.spines[:].set_visible(False)
+    return figure
+
+
+def _put_together(patch_RCPPC: np.ndarray) -> np.ndarray:
+    """One image of all patches, with gaps of a third of a pixel between them; a single channel is
+    drawn dark on light.
+    """
+    ink = patch_RCPPC.shape[-1] == 1
+    color_RCPP3 = 1 - patch_RCPPC.repeat(3, axis=-1) if ink else patch_RCPPC
+    fine = color_RCPP3.repeat(3, axis=2).repeat(3, axis=3)
+    gap = ((0, 0), (0, 0), (0, 1), (0, 1), (0, 0))
+    rows, columns, high, wide, _ = (apart := np.pad(fine, gap, constant_values=np.nan)).shape
+    whole = apart.transpose(0, 2, 1, 3, 4).reshape(rows * high, columns * wide, 3)[:-1, :-1]
+    return np.where(np.isnan(whole), to_rgb(drawing.GRID), whole)
+
+
+def document(runs: Sequence[StoredRun]) -> tuple[list[str], list[Section]]:
+    """The sentences and the sections of the page in docs/. ValueError: more than one run."""
+    run = summaries.only(runs)
+    found = findings(run.by_length)
+    _, accuracy, control, _ = sections(run)[1]  # without the pictures, which an archive lacks
+    seeds = Section("Every seed", [length_table.every_seed(run.by_length)], folded=True)
+    return [*found[:2], _enlarged(run.by_length)], [
+        accuracy,
+        control,
+        Section("By resolution, and two dimensions less one", found[2:]),
+        seeds,
+    ]
+
+
+def _enlarged(summary: LengthSummary) -> str:
+    """Which methods are right most often at the largest resolution."""
+    size = max(summaries.lengths(summary))
+    best = best_at(summary, INTERPOLATED, size)
+    return (
+        f"On the same images enlarged to {size} x {size} patches, positions interpolated, the best "
+        f"is {best}."
+    )

@@ -1,0 +1,86 @@
+"""The config of a length extrapolation, the encodings that it names, and what it refuses."""
+
+import itertools
+from collections.abc import Iterator
+from typing import Any
+
+from experiments import config_checks
+from experiments.compare import fields
+from posenc_jax import encodings
+from posenc_jax.encoding import Encoding
+from posenc_jax.lab import tasks
+from posenc_jax.lab.config import schema
+from posenc_jax.options import FieldError
+
+
+class Config(fields.Config):
+    """By default RoPE on the bytes of the standard library."""
+
+    several_processes = True
+    mostly_compiles = False
+
+    encoding: schema.EncodingConfig = schema.EncodingConfig(name="rope")
+    task: schema.TaskConfig = schema.TaskConfig.model_validate({"name": "stdlib", "stretch": 32768})
+    eval: schema.EvalConfig = schema.EvalConfig()
+
+
+def variants(config: Config, name: str, length: int) -> Iterator[tuple[str, Encoding]]:
+    """(label, encoding) of all that the weights trained with `name` are evaluated under."""
+    for label in config.eval.variants or (name,):
+        yield label, variant(config, name, label, length)
+
+
+def variant(config: Config, name: str, label: str, length: int) -> Encoding:
+    """The encoding `label` for the weights trained with `name`, evaluated at one length."""
+    return encodings.make(label, **_variant_options(config, name, label, length))
+
+
+def _variant_options(config: Config, name: str, label: str, length: int) -> dict[str, Any]:
+    options = config.encoding.options
+    if label != name:
+        tokens = tasks.check(config.task.name, **config.task.options).width
+        trained, tested = tokens(config.train.length), tokens(length)
+        options = {"factor": max(1.0, tested / trained), "length": trained} | options
+    return encodings.taken_by(label, options)
+
+
+def check(config: Config) -> None:
+    """Raises FieldError for what cannot run, before data is read or anything compiled."""
+    width = tasks.check(config.task.name, config_checks.sizes(config), **config.task.options).width
+    config_checks.kind(config.model, config.task)
+    names = config.encoding.names
+    encodings.check_used(names, config.encoding.options)
+    if config.eval.variants and len(names) > 1:
+        shown = ", ".join(config.eval.variants)
+        reason = f"{shown} read the weights of one encoding, not of {', '.join(names)}; train one"
+        raise FieldError("eval.variants", reason)
+    for name in names:
+        trained = fields.encoding_of(config, name)
+        _check_method(config, name, trained)
+        for label in config.eval.variants:
+            _check_variant(config, name, label)
+        options = fields.options_of(config, name)
+        config_checks.training("train.length", name, options, width(config.train.length))
+        labels = config.eval.variants or (name,)
+        for length, label in itertools.product(config.eval.lengths, labels):
+            options = _variant_options(config, name, label, length)
+            config_checks.reach("eval.lengths", label, options, width(length))
+
+
+def _check_method(config: Config, name: str, encoding: Encoding, field: str = "") -> None:
+    """`field` is the one to change; if "", the one that each check names by default."""
+    config_checks.sequence(field or "encoding.name", name)
+    config_checks.groups(field or "task.groups", name, config.task)
+    config_checks.width(field or "model.width", name, encoding, config.model)
+
+
+def _check_variant(config: Config, name: str, label: str) -> None:
+    field = "eval.variants"
+    try:
+        encoding = variant(config, name, label, max(config.eval.lengths))
+    except FieldError as error:
+        reason = error.reason if error.path == ("encoding", "name") else str(error)
+        raise FieldError(field, f"{label}: {reason}") from None
+    _check_method(config, label, encoding, field)
+    trained = (name, fields.encoding_of(config, name))
+    config_checks.weights(field, (label, encoding), trained, config.model)

@@ -1,0 +1,87 @@
+"""Models with each encoding, evaluated at every length, also under other encodings."""
+
+import time
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
+
+import jax
+
+from experiments import config_checks
+from experiments.compare.comparison import Evaluation, Row, compare
+from experiments.compare.fields import encoding_of
+from experiments.compare.length_extrapolation.config import Config, variants
+from posenc_jax.encoding import Encoding
+from posenc_jax.lab import runs, tasks
+from posenc_jax.lab.model import transformer
+from posenc_jax.lab.model.transformer import Model
+from posenc_jax.lab.summary import Summary
+from posenc_jax.lab.tasks import task_floors as floors
+from posenc_jax.lab.training.evaluation import Evaluator, records
+
+
+def measure(config: Config, run: runs.Run) -> Summary:
+    """Trains and evaluates every encoding; returns the summary, an empty one in a process that has
+    no records.
+    """
+
+    def floor(task):
+        sizes = config.train.min_length, config.train.length
+        found = floors.by_metric(task, sizes, config.eval.lengths, config.eval.examples)
+        return found.get(task.metric)
+
+    task = tasks.make(config.task.name, **config.task.options)
+    return compare(config, run, task, partial(rows, config, run), floors=floor)
+
+
+def rows(config: Config, run: runs.Run, task: tasks.Task) -> Iterator[Row]:
+    """A row for each encoding. The run's fact `evaluation_programs` counts what is compiled."""
+    programs = 0
+    for name in config.encoding.names:
+        plan = _plan(config, task, name)
+        programs += len({(one.evaluator, one.evaluator.shape(one.length)) for one in plan})
+        model = transformer.build(config.model, encoding_of(config, name), task.vocab)
+        yield Row(name, task, model, plan, partial(_records, config, task), config.eval)
+    run.fact(evaluation_programs=programs)
+
+
+def _reader(config: Config, encoding: Encoding, vocab: int) -> Model:
+    """The model under an encoding that it may not have been trained with: the arrays of the trained
+    encoding are used, in order, in this encoding's tree.
+    """
+    model = transformer.build(config.model, encoding, vocab)
+    own = jax.tree.structure(config_checks.params(encoding, config.model))
+
+    def apply(params, *given, **form):
+        arrays = jax.tree.leaves(params.get("encoding", {}))[: own.num_leaves]
+        return model.apply({**params, "encoding": own.unflatten(arrays)}, *given, **form)
+
+    return model._replace(apply=apply)
+
+
+def _plan(config: Config, task: tasks.Task, name: str) -> list[Evaluation]:
+    evaluators: dict[Any, Evaluator] = {}
+    plan = []
+    for length in config.eval.lengths:
+        for label, encoding in variants(config, name, length):
+            shared = label if label == name else (label, length)
+            if shared not in evaluators:
+                model = _reader(config, encoding, task.vocab)
+                evaluators[shared] = Evaluator(model, task, config.eval)
+            stage = f"{name}: read as {label} at {length}"
+            plan.append(Evaluation(label, length, evaluators[shared], stage))
+    return plan
+
+
+def _records(
+    config: Config, task: tasks.Task, params: Any, one: Evaluation
+) -> Iterator[runs.Record]:
+    """The scores of one evaluation, and the seconds that it took."""
+    seeds, step = config.seed_range, config.train.steps
+    started = time.perf_counter()
+    scores = one.evaluator(params, one.length)
+    seconds = time.perf_counter() - started
+    labels = {"encoding": one.label, "split": "test", "length": one.length}
+    yield from records(scores, task, step, seeds, labels)
+    took = {"evaluation_seconds": [seconds / len(seeds)] * len(seeds)}
+    yield from runs.seed_records(step, seeds, labels, took)

@@ -1,0 +1,56 @@
+"""Encoder-decoders with each encoding, whose translations are also decoded."""
+
+from collections.abc import Iterator, Mapping
+from functools import partial
+from typing import Any
+
+from experiments.compare.comparison import Evaluation, Row, compare, lengths_and_control
+from experiments.compare.fields import encoding_of
+from experiments.compare.translation.bleu import Translator
+from experiments.compare.translation.config import Config
+from posenc_jax.lab import runs, tasks
+from posenc_jax.lab.metrics import Scores
+from posenc_jax.lab.model import transformer
+from posenc_jax.lab.model.transformer import Encodings
+from posenc_jax.lab.summary import Summary
+from posenc_jax.lab.tasks import task_floors as floors
+from posenc_jax.lab.tasks.source_target import paired
+
+
+def measure(config: Config, run: runs.Run) -> Summary:
+    """Trains and tests every encoding; returns the summary."""
+    line = tasks.make(config.task.name, **config.task.options)
+
+    def rows(task):
+        for name in config.encoding.names:
+            yield _row(config, task, name, run)
+
+    return compare(config, run, paired(line), rows, baselines=partial(_baselines, config, line))
+
+
+def encodings_of(config: Config, name: str) -> Encodings:
+    """The encodings of the row `name`."""
+    sides = config.sides
+    chosen = sides.encoder or name, sides.decoder or name, sides.cross
+    return Encodings(*(encoding_of(config, each) for each in chosen))
+
+
+def _baselines(config: Config, line: tasks.Task, task: tasks.Task) -> Mapping[str, float]:
+    """Those of the task, and the best exact match without positions at the trained length."""
+    sizes, length = (config.train.min_length, config.train.length), config.train.length
+    floor, exact_match = floors.floor(line, sizes, length, config.eval.examples).exact_match
+    return {**task.baselines(), f"{floor}, size {length}": exact_match}
+
+
+def _row(config: Config, task: tasks.Task, name: str, run: runs.Run) -> Row:
+    """An encoding, with the BLEU of its translations at every size."""
+    model = transformer.build(config.model, encodings_of(config, name), task.vocab)
+    translator = Translator(config, task, model)
+
+    def bleu(params: Any, one: Evaluation, scores: Scores) -> Iterator[runs.Record]:
+        found = translator(params, one.length)
+        run.fact(bleu=translator.signature())
+        labels = {"encoding": one.label, "split": "test", "length": one.length}
+        yield from runs.seed_records(config.train.steps, config.seed_range, labels, {"bleu": found})
+
+    return lengths_and_control(config, task, model, name, bleu)
