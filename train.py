@@ -20,7 +20,7 @@ from absl import flags
 from ml_collections import ConfigDict, config_flags
 from ml_collections.config_flags import config_path
 
-from experiments import job, usage
+from experiments import job, train_help
 from posenc_jax.lab.config import imports
 from posenc_jax.lab.hosts.exit_status import first_line
 from posenc_jax.lab.hosts.files import folder_name
@@ -137,13 +137,13 @@ def helped(argv: list[str]) -> str:
     """The help of the config that is given, or of train.py. ValueError: a wrong config."""
     path, *argument = _config_path(argv)
     if not path:
-        return usage.overview()
-    return usage.of_config(pathlib.Path(path), _loaded(path, argument).to_dict())
+        return train_help.overview()
+    return train_help.of_config(pathlib.Path(path), _loaded(path, argument).to_dict())
 
 
 def main(argv: list[str]) -> int:
     if not argv[1:]:
-        print(usage.overview())
+        print(train_help.overview())
     try:
         if HELP.intersection(argv):
             print(helped(argv))
@@ -153,7 +153,7 @@ def main(argv: list[str]) -> int:
         print(f"error: {error}", file=sys.stderr)
         return 2
     path, *argument = _config_path(argv)
-    expected = usage.duration(pathlib.Path(path), *argument)
+    expected = train_help.duration(pathlib.Path(path), *argument)
     named = any(re.match(r"--?workdir\b", arg) for arg in argv)
     return job.run(config, workdir, named=named, expected=expected)
 

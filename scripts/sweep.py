@@ -28,7 +28,7 @@ from rich.text import Text
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # the package need not be installed
 
-from experiments.describing import checked, overrides, read
+from experiments.sweep_file import checked, overrides, read
 from posenc_jax.lab.config import searches, sweeps
 from posenc_jax.lab.config.searches import Search
 from posenc_jax.lab.config.sweeps import Point, Sweep

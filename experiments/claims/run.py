@@ -10,7 +10,7 @@ from experiments.claims.entries import Entry, load, made, save
 from experiments.claims.fingerprint import fingerprint
 from experiments.claims.models import Lab
 from experiments.claims.register import LEDGER
-from experiments.workers import measure_rows
+from experiments.parallel_rows import measure_rows
 from posenc_jax.lab import runs
 from posenc_jax.lab.summary import Summary
 

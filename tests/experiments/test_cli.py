@@ -13,7 +13,7 @@ import pytest
 import experiments
 import train
 from configs import rope_extrap
-from experiments import job, usage, workers
+from experiments import job, parallel_rows, train_help
 from experiments.compare.length_extrapolation import run as length_extrapolation
 from experiments.invariance.permutation import run as permutation
 from posenc_jax.lab.hosts import exit_status, processes
@@ -129,7 +129,7 @@ def test_data_found_too_small_is_named_by_the_field_of_its_task(
     config = importlib.import_module(f"configs.{stem}").get_config("quick").to_dict()
     config["text"]["task"]["name"] = copies
     monkeypatch.setattr(permutation, "subjects", lambda config: [])  # they come before the text
-    monkeypatch.setattr(workers, "cores", lambda: [0])
+    monkeypatch.setattr(parallel_rows, "cores", lambda: [0])
     start = experiments.prepare(config, str(tmp_path / "run"))
     with pytest.raises(exit_status.Refused) as caught:
         start()
@@ -224,7 +224,7 @@ def test_help_lists_configs_fields_and_examples():
 )  # fmt: skip
 def test_the_time_that_a_run_takes_is_that_of_its_config(config, wanted):
     stem, *argument = config.split(":")
-    said = usage.duration(pathlib.Path(f"configs/{stem}.py"), *argument)
+    said = train_help.duration(pathlib.Path(f"configs/{stem}.py"), *argument)
     assert re.match(rf"time expected{wanted}", said)
     assert "python train.py" not in said
 

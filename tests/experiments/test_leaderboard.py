@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import experiments
-from experiments import workers
+from experiments import parallel_rows
 from experiments.board import training
 from experiments.board.leaderboard import config as board
 from experiments.board.leaderboard import examples as windows
@@ -316,12 +316,12 @@ def test_scores_are_those_of_each_row(trainer, monkeypatch):
 @pytest.mark.thorough
 def test_run_in_processes_of_their_own(tmp_path, capsys, monkeypatch):
     """Two workers give what one process gives, and the folder holds every seed and the page."""
-    monkeypatch.setattr(workers, "ROWS", 1)
+    monkeypatch.setattr(parallel_rows, "ROWS", 1)
     # The workers read the programs that the one process compiled.
     monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", str(jax.config.jax_compilation_cache_dir))
 
     def measured(names, cores):
-        monkeypatch.setattr(workers, "cores", lambda: cores)
+        monkeypatch.setattr(parallel_rows, "cores", lambda: cores)
         workdir = tmp_path / names
         config = config_of(f"{names},quick", examples=8, **{"train.steps": 20})
         experiments.prepare(config.to_dict(), str(workdir))()
@@ -353,10 +353,10 @@ def test_what_goes_wrong_in_a_worker_is_raised_and_only_a_lost_one_interrupts(
     prepare, given, error, monkeypatch
 ):
     """An error would occur again at each restart, so only a lost worker asks for a restart."""
-    monkeypatch.setattr(workers, "cores", lambda: [0, 1])
-    monkeypatch.setattr(workers, "ROWS", 1)
+    monkeypatch.setattr(parallel_rows, "cores", lambda: [0, 1])
+    monkeypatch.setattr(parallel_rows, "ROWS", 1)
     with pytest.raises(error) as caught:
-        list(workers.measured(prepare, given, ["a", "b"]))
+        list(parallel_rows.measured(prepare, given, ["a", "b"]))
     assert type(caught.value) is error
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import experiments
-from experiments import workers
+from experiments import parallel_rows
 from experiments.invariance.permutation import order_tasks, page
 from experiments.invariance.permutation import run as permutation
 from experiments.invariance.permutation.config import (
@@ -167,7 +167,7 @@ def test_a_method_and_the_chain_it_is_shown_in_are_two_names_of_one_row():
 
 @pytest.mark.thorough
 def test_the_run_ends_in_its_tables_and_page(measured, tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(workers, "cores", lambda: [0])  # stand-ins are of this process
+    monkeypatch.setattr(parallel_rows, "cores", lambda: [0])  # stand-ins are of this process
     stored = lambda setting, subject: measured.get(subject.label, measured["rope"])
     monkeypatch.setattr(order_tasks, "measure", stored)
     small = config("nope,clamped,quick")

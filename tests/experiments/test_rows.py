@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import experiments
-from experiments import workers
+from experiments import parallel_rows
 from experiments.compare import comparison
 from experiments.invariance.padding_leakage import leaks as padding
 from experiments.invariance.padding_leakage.config import Config, Data, Learning
@@ -69,7 +69,7 @@ def run(experiment, workdir, patch, kill=0):
     module = importlib.import_module(f"experiments.invariance.{experiment}.run")
     patch.setattr(module, "summarise", lambda *args: {"said": len(args[0])})
     patch.setattr(failpoints, "reach", reach)
-    patch.setattr(workers, "cores", lambda: [0])  # stand-ins are of this process
+    patch.setattr(parallel_rows, "cores", lambda: [0])  # stand-ins are of this process
     config = importlib.import_module(f"configs.{experiment}").get_config("nope,rope,alibi,quick")
     experiments.prepare(config.to_dict(), str(workdir))()
     return (workdir / "metrics.jsonl").read_text(), runs.read(workdir).summary.own["said"]
@@ -120,7 +120,7 @@ class Lost:
 
     def submit(self, *call):
         future = Future()
-        future.set_exception(workers.BrokenProcessPool("a worker was lost"))
+        future.set_exception(parallel_rows.BrokenProcessPool("a worker was lost"))
         return future
 
 
@@ -130,10 +130,12 @@ def echo(config):
 
 @pytest.mark.thorough
 def test_a_worker_that_is_lost_is_a_reason_to_start_again(monkeypatch):
-    monkeypatch.setattr(workers, "cores", lambda: [0, 1])
+    monkeypatch.setattr(parallel_rows, "cores", lambda: [0, 1])
     names = list("abcde")
     with monkeypatch.context() as patch:
-        patch.setattr(workers, "ProcessPoolExecutor", Lost)
+        patch.setattr(parallel_rows, "ProcessPoolExecutor", Lost)
         with pytest.raises(Interrupted, match="a worker was lost; start it again"):
-            list(workers.measured(echo, "row", names))
-    assert list(workers.measured(echo, "row", names)) == [f"row: {n}" for n in names], "control"
+            list(parallel_rows.measured(echo, "row", names))
+    assert list(parallel_rows.measured(echo, "row", names)) == [f"row: {n}" for n in names], (
+        "control"
+    )

@@ -8,7 +8,7 @@ The failure that the protection prevents must then occur.
 import sys
 
 import train
-from experiments import job, workers
+from experiments import job, parallel_rows
 from posenc_jax.lab.hosts import signals
 from posenc_jax.lab.runs import checkpoints, journal, lock, resume
 from posenc_jax.lab.wandb import logger
@@ -54,12 +54,12 @@ def bounds() -> None:
 
 def following() -> None:
     """Workers do not end with their parent."""
-    workers._start = _start_alone
+    parallel_rows._start = _start_alone
 
 
 def _start_alone(free, modules):
     signals.end_with_parent = lambda: None
-    workers._start(free, modules)  # the worker imports its own modules, without this change
+    parallel_rows._start(free, modules)  # the worker imports its own modules, without this change
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 
 from experiments.board.leaderboard import measure_method
 from experiments.board.leaderboard.config import Config, left_out, trained
-from experiments.workers import measure_rows
+from experiments.parallel_rows import measure_rows
 from posenc_jax.lab import runs
 from posenc_jax.lab.summary import Summary
 

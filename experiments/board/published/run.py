@@ -3,7 +3,7 @@
 from experiments.board.published import measure_method
 from experiments.board.published.config import Config, orderings, settings, trainings
 from experiments.board.published.verdicts import rule_hash
-from experiments.workers import measure_rows
+from experiments.parallel_rows import measure_rows
 from posenc_jax.lab import runs
 from posenc_jax.lab.summary import Summary
 

@@ -9,7 +9,7 @@ from experiments.invariance.padding_leakage.config import Config, left_out, name
 from experiments.invariance.padding_leakage.leaks import Leaks, Quantity
 from experiments.invariance.padding_leakage.summary import summarise
 from experiments.invariance.small_models import small_encoding
-from experiments.workers import measure_rows
+from experiments.parallel_rows import measure_rows
 from posenc_jax.lab import runs
 from posenc_jax.lab.summary import Summary
 

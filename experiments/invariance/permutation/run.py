@@ -11,7 +11,7 @@ from experiments.invariance.permutation.config import CAUSAL, LENGTHS, LSTM, Con
 from experiments.invariance.permutation.order_tasks import Measured, Setting, Subject
 from experiments.invariance.permutation.summary import summarise
 from experiments.invariance.small_models import small_encoding
-from experiments.workers import measure_rows
+from experiments.parallel_rows import measure_rows
 from posenc_jax import encodings
 from posenc_jax.lab import runs, tasks
 from posenc_jax.lab.config.errors import inside
