@@ -20,7 +20,7 @@ from posenc_jax.lab.report import document, markdown
 from posenc_jax.lab.report.sections import Cell, Picture
 from posenc_jax.lab.summary import Estimate, Summary
 from scripts.experiment_page import main
-from tests.experiments.test_permutation import numbers
+from tests.experiments.invariance.test_permutation import numbers
 from tests.support import ROOT
 
 DOCS, RESULTS = ROOT / "docs", ROOT / "results"

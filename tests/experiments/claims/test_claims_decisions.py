@@ -17,7 +17,7 @@ from experiments.claims.ledger import Measured, Number
 from experiments.claims.models import Lab
 from experiments.claims.register import LEDGER
 from posenc_jax.lab.config import schema
-from tests.experiments.claims_absolute import RULES
+from tests.experiments.claims.claims_absolute import RULES
 
 NAMES = ("started", "commit", "python", "jax", "device", "model", "training", "text")
 RUN = {**dict.fromkeys(NAMES, ""), "seeds": 3, "first_seed": 0}

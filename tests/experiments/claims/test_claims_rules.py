@@ -12,7 +12,7 @@ from experiments.claims.entries import load
 from experiments.claims.ledger import Claim, Measured
 from experiments.claims.page import page
 from experiments.claims.register import LEDGER
-from tests.experiments import claims_absolute, claims_rotary
+from tests.experiments.claims import claims_absolute, claims_rotary
 
 IDS = [
     *("order-1", "order-2", "order-3", "order-4"),

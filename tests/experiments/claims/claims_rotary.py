@@ -10,7 +10,7 @@ from experiments.claims.padding import READ as QUANTITIES
 from experiments.claims.relative import ABSOLUTE, RELATIVE, SEGMENTS
 from experiments.claims.rotary import EXTENSIONS, KINDS, TIMES
 from experiments.invariance.padding_leakage.leaks import MASKS, subset
-from tests.experiments.claims_absolute import HOLDS, NOT, WHEN
+from tests.experiments.claims.claims_absolute import HOLDS, NOT, WHEN
 
 
 def moved(still=-6.0, shaken=-0.5, torn=-0.3):
