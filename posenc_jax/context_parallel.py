@@ -21,7 +21,8 @@ Part = tuple[jax.Array, jax.Array]
 
 
 def merge(*parts: Part) -> Part:
-    """Attention to several sets of keys, from what `attend(..., return_lse=True)` gave for each.
+    """Merges attention to several sets of keys: each part is the result of `attend(...,
+    return_lse=True)`.
 
     Each part is (o_BQHC, lse_BQH), and so is the result. Where no part saw a key, the output is 0
     and the log-sum-exp -inf.
@@ -88,17 +89,17 @@ def ring(
         return jax.lax.cond(seen, attended, unseen, q_BQHC, keys, layer)
 
     wide = lambda part: (part[0].astype(widest(part[0].dtype)), part[1])
-    found = wide(attended(q_BQHC, keys, layer))
+    merged = wide(attended(q_BQHC, keys, layer))
     for shift in range(1, devices):
-        found = merge(found, wide(step(q_BQHC, keys, layer, shift)))
+        merged = merge(merged, wide(step(q_BQHC, keys, layer, shift)))
     if sink_H is not None:
-        lse_BQH = jnp.zeros_like(found[1]) + sink_H.astype(found[1].dtype)[None, None]
-        found = merge(found, (jnp.zeros_like(found[0]), lse_BQH))
-    return found[0].astype(v_BKGC.dtype)
+        lse_BQH = jnp.zeros_like(merged[1]) + sink_H.astype(merged[1].dtype)[None, None]
+        merged = merge(merged, (jnp.zeros_like(merged[0]), lse_BQH))
+    return merged[0].astype(v_BKGC.dtype)
 
 
 def zigzag(time: int, devices: int) -> np.ndarray:
-    """The order of tokens, int [T], in which each device of a ring has the same work if causal.
+    """An order of tokens, int [T], that gives each device of a ring equal work under a causal mask.
 
     Of 2n equal stretches device i has number i and number 2n - 1 - i. Apply it to the columns of
     tokens, layout and targets, before they are spread.
@@ -116,7 +117,7 @@ def zigzag(time: int, devices: int) -> np.ndarray:
 
 
 def _check_pairwise(q_BQHC: jax.Array, layer: Layer) -> None:
-    """ValueError: the score of a pair is not a function of its own two tokens."""
+    """Raises a ValueError if the score of a pair is not a function of its own two tokens."""
     walk = layer.encoding.walk
     if walk is None:
         return

@@ -1,4 +1,4 @@
-"""Attention of Equinox's modules with any encoding. It needs Equinox, which nothing else imports.
+"""Attention for Equinox's modules with any encoding. Only this module imports Equinox.
 
 Equinox's modules read one sequence, so a layer is of a frame of one row, made inside of `jax.vmap`.
 """
@@ -22,7 +22,8 @@ from posenc_jax.attention.score_options import (
 def process_heads(
     layer: Layer, mask: jax.Array | None = None
 ) -> Callable[..., tuple[jax.Array, jax.Array, jax.Array]]:
-    """The `process_heads` of `eqx.nn.MultiheadAttention`, for a method that only turns.
+    """The `process_heads` of `eqx.nn.MultiheadAttention`, for a method that only turns queries and
+    keys.
 
     It takes [Q, H, C] and twice [K, H, C], and changes queries and keys. The module does not know
     which keys a query sees: give it the mask, as in the example. A query that sees no key, such as
@@ -50,11 +51,11 @@ def process_heads(
         )
 
     def turned(q_QHC: jax.Array, k_KHC: jax.Array, v_KHC: jax.Array):
-        told = layer
+        counting_layer = layer
         if mask is not None:
             check_options(_options(mask), layer, 1)
-            told = layer.counting(_of_row(mask))
-        q_BQHC, k_BKHC = told.rotate(q_QHC[None], k_KHC[None])
+            counting_layer = layer.counting(_with_batch(mask))
+        q_BQHC, k_BKHC = counting_layer.rotate(q_QHC[None], k_KHC[None])
         if q_BQHC.shape[-1] != q_QHC.shape[-1]:
             raise ValueError(
                 "layer: this method adds channels; use posenc_jax.equinox.MultiheadAttention"
@@ -113,16 +114,16 @@ class MultiheadAttention(nn.MultiheadAttention):
 
 
 def _options(mask: jax.Array | None, **others: Any) -> ScoreOptions:
-    return ScoreOptions(mask_BHQK=None if mask is None else _of_row(mask), **others)
+    return ScoreOptions(mask_BHQK=None if mask is None else _with_batch(mask), **others)
 
 
-def _of_row(mask: jax.Array) -> jax.Array:
+def _with_batch(mask: jax.Array) -> jax.Array:
     """The mask [Q, K] or [H, Q, K] as [1, H|1, Q, K]."""
     return mask[None, None] if mask.ndim == 2 else mask[None]
 
 
 def _drawn(key: Any, rate: float, shape: tuple[int, ...]) -> jax.Array:
-    """As Equinox draws it: each head with a key of its own."""
+    """The dropout factors as Equinox draws them: each head has its own key."""
     _, heads, queries, keys = shape
-    of_head = lambda key: dropout_factor(key, rate, (queries, keys))
-    return jax.vmap(of_head)(jax.random.split(key, heads))[None]
+    head_factor = lambda key: dropout_factor(key, rate, (queries, keys))
+    return jax.vmap(head_factor)(jax.random.split(key, heads))[None]

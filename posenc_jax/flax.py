@@ -1,4 +1,4 @@
-"""Attention of Flax's modules, Linen's and NNX's, with any encoding; Flax is not imported."""
+"""Attention for Flax's modules, Linen's and NNX's, with any encoding; Flax is not imported."""
 
 from collections.abc import Callable
 from functools import partial
@@ -77,15 +77,15 @@ def attention_fn(
             "input_positions": (input_positions, "give them to the frame's layout"),
             "qk_attn_weights_einsum": (qk_attn_weights_einsum, "leave it out"),
             "attn_weights_value_einsum": (attn_weights_value_einsum, "leave it out"),
-            **{name: (given, "leave it out") for name, given in others.items()},
+            **{name: (argument, "leave it out") for name, argument in others.items()},
         }
-        for name, (given, advice) in untaken.items():
-            if given is not None:
+        for name, (argument, advice) in untaken.items():
+            if argument is not None:
                 raise ValueError(f"{name}: attend does not take it; {advice}")
         q, k, v = (x if dtype is None else x.astype(dtype) for x in (query, key, value))
         # Flax's masks are of any dtype, and both may have fewer axes than the weights.
-        mask_BHQK = None if mask is None else _of_pairs(mask).astype(bool)
-        bias_BHQK = None if bias is None else _of_pairs(bias)
+        mask_BHQK = None if mask is None else _four_axes(mask).astype(bool)
+        bias_BHQK = None if bias is None else _four_axes(bias)
         draw = None
         if dropout_rate and not deterministic:
             check_dropout(dropout_rate, dropout_rng, "dropout_rng")
@@ -96,10 +96,13 @@ def attention_fn(
     return attention
 
 
-def _of_pairs(x: jax.Array) -> jax.Array:
+def _four_axes(x: jax.Array) -> jax.Array:
+    """The array with axes of size 1 in front, four in all."""
     return jnp.reshape(x, (*[1] * (4 - jnp.ndim(x)), *jnp.shape(x)))
 
 
 def _drawn(key, rate: float, shared: bool, shape: tuple[int, ...]) -> jax.Array:
-    """As Flax draws it: if `shared`, one number for all rows and heads of a pair of tokens."""
+    """The dropout factors as Flax draws them: if `shared`, one number for all rows and heads of a
+    pair of tokens.
+    """
     return dropout_factor(key, rate, (1, 1, *shape[2:]) if shared else shape)

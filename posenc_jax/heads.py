@@ -1,4 +1,6 @@
-"""Heads spread over devices: what a method says of a head by its number, and whose parameters."""
+"""Heads spread over devices: methods that depend on a head's number, and the parameters of each
+device.
+"""
 
 import dataclasses
 from collections.abc import Callable
@@ -18,7 +20,7 @@ T = TypeVar("T")
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class HeadsHere:
-    """Among the parameters of a method that reads heads' numbers: which heads a device has.
+    """The heads of a device, stored among the parameters of a method that reads heads' numbers.
 
     start: number of its first head; float32, since all parameters get a gradient, which is 0.
     total: number of the model's heads.
@@ -29,12 +31,13 @@ class HeadsHere:
 
 
 def tell_heads(params: dict, dims: Dims, start: int | jax.Array, total: int) -> dict:
-    """`Encoding.of_heads` of a method that reads its heads' numbers by `by_head`."""
+    """The hook `of_heads` of a method that reads its heads' numbers by `by_head`."""
     return {**params, "heads_here": HeadsHere(jnp.asarray(start, jnp.float32), total)}
 
 
 def by_head(make: Callable[[Dims], T], params: dict, dims: Dims, axis: int = 0) -> T:
-    """make(dims), a pytree of arrays with the heads along `axis`, for the heads of this device.
+    """make(dims), a pytree of arrays with the heads along `axis`, restricted to the heads of this
+    device.
 
     On a device with some of the heads it is made for all, and cut; NaN for heads that the model
     does not have.
@@ -49,14 +52,14 @@ def by_head(make: Callable[[Dims], T], params: dict, dims: Dims, axis: int = 0) 
 
 
 def refuse_heads(params: Params, dims: Dims, start: int | jax.Array, total: int) -> Params:
-    """`Encoding.of_heads` of a method that mixes the heads of the model."""
+    """The hook `of_heads` of a method that mixes the heads of the model: raises a ValueError."""
     if dims.heads == total:
         return params
     raise ValueError("heads: this method mixes all heads of a model, so a device needs all of them")
 
 
 def of_heads(encoding: Encoding, params: Params, dims: Dims, heads: Any) -> Params:
-    """The parameters for the heads (start, total) of a device, of which `dims` has the number.
+    """The parameters for the heads (start, total) of a device; `dims.heads` is their number.
 
     ValueError: a pair that is not that, or heads that the model does not have.
     """
@@ -77,7 +80,7 @@ def of_heads(encoding: Encoding, params: Params, dims: Dims, heads: Any) -> Para
 
 
 def head_specs(encoding: Encoding, dims: Dims, axis: str) -> Any:
-    """For each parameter how it is spread over a mesh axis of heads: a pytree of `PartitionSpec`.
+    """How each parameter is spread over a mesh axis of heads: a pytree of `PartitionSpec`.
 
     An array with an axis of the model's heads is cut there, others are whole on each device. It is
     for `in_specs` and `out_specs` of `jax.shard_map`, inside of which `frame` gets the cut ones.
@@ -93,6 +96,6 @@ def head_specs(encoding: Encoding, dims: Dims, axis: str) -> Any:
 
     def spec(here, twice) -> PartitionSpec:
         sizes = zip(here.shape, twice.shape, strict=True)
-        return PartitionSpec(*(axis if one != two else None for one, two in sizes))
+        return PartitionSpec(*(axis if size != doubled else None for size, doubled in sizes))
 
     return jax.tree.map(spec, shapes(dims.heads), shapes(2 * dims.heads))

@@ -1,4 +1,4 @@
-"""What `jax.nn.dot_product_attention` needs to attend with an encoding."""
+"""The arguments with which `jax.nn.dot_product_attention` attends with an encoding."""
 
 import jax
 

@@ -1,4 +1,4 @@
-"""The usual masks by name: a prefix that all see, blocks that see each other, trees of drafts.
+"""Common masks by name: a prefix that all tokens see, blocks that see each other, trees of drafts.
 
 Causality reads `Layout.index_BT`: a query sees the keys up to its own index. So a prefix and blocks
 are layouts in which tokens share an index. A tree is a mask for `attend`, because no order of the
@@ -142,11 +142,11 @@ def _tree(keys: int, parent_BN, valid_BN, start_B1) -> tuple[jax.Array, jax.Arra
     def descend(n, state):
         sees_BNM, whole_BN = state  # whose parents up to the root are valid
         parent_B, root_B = parent_BN[:, n], parent_BN[:, n] < 0
-        of_parent = lambda x: jnp.take_along_axis(
+        from_parent = lambda x: jnp.take_along_axis(
             x, jnp.expand_dims(jnp.clip(parent_B, 0), range(1, x.ndim)), axis=1
         )[:, 0]
-        whole_B = valid_BN[:, n] & (root_B | of_parent(whole_BN))
-        row_BM = (~root_B[:, None] & of_parent(sees_BNM)) | (jnp.arange(drafts) == n)[None]
+        whole_B = valid_BN[:, n] & (root_B | from_parent(whole_BN))
+        row_BM = (~root_B[:, None] & from_parent(sees_BNM)) | (jnp.arange(drafts) == n)[None]
         return sees_BNM.at[:, n].set(row_BM), whole_BN.at[:, n].set(whole_B)
 
     nothing = jnp.zeros((batch, drafts, drafts), bool), jnp.zeros((batch, drafts), bool)
@@ -161,15 +161,15 @@ def _tree(keys: int, parent_BN, valid_BN, start_B1) -> tuple[jax.Array, jax.Arra
     return (mask_BNK & whole_BN[..., None])[:, None], depth_BN
 
 
-def _with_index(layout: Layout, index_of: Callable, given: jax.Array) -> Layout:
-    """The layout with another index, index_of(segment_BT, index_BT, given)."""
-    arrays = layout.segment_BT, layout.index_BT, given
-    return layout.replace(index_BT=partitioned(index_of, layout.index_BT, 2, *arrays))
+def _with_index(layout: Layout, index_fn: Callable, argument: jax.Array) -> Layout:
+    """The layout with another index, index_fn(segment_BT, index_BT, argument)."""
+    arrays = layout.segment_BT, layout.index_BT, argument
+    return layout.replace(index_BT=partitioned(index_fn, layout.index_BT, 2, *arrays))
 
 
 @partial(jax.jit, inline=True)
 def _of_prefix(segment_BT, index_BT, length_B1) -> jax.Array:
-    """The index in which the first tokens of each sequence are one block."""
+    """The index with which the first tokens of each sequence form one block."""
     order = order_of(rising(segment_BT, index_BT), segment_BT, index_BT)
     number_BT = order.restored(sequences(order.arranged(segment_BT)).rank_BT)
     return _of_blocks(segment_BT, index_BT, number_BT < length_B1)
@@ -177,7 +177,7 @@ def _of_prefix(segment_BT, index_BT, length_B1) -> jax.Array:
 
 @partial(jax.jit, inline=True)
 def _of_blocks(segment_BT, index_BT, block_BT) -> jax.Array:
-    """The index in which the tokens of a block have that of its last one."""
+    """The index with which all tokens of a block have the index of its last token."""
 
     def last_index(segment_BT, index_BT, block_BT):
         joined_BT = (block_BT > 0) & (before(block_BT, 0) == block_BT)
@@ -186,8 +186,8 @@ def _of_blocks(segment_BT, index_BT, block_BT) -> jax.Array:
         begins_BT = real_BT & ~(joined_BT & goes_on(segment_BT))
         run_BT = jnp.cumsum(begins_BT, axis=1, dtype=jnp.int32)
         real_index_BT = jnp.where(real_BT, index_BT, -INDEX)
-        of_run = partial(jax.ops.segment_max, num_segments=segment_BT.shape[1] + 1)
-        last_BT = jax.vmap(lambda index_T, run_T: of_run(index_T, run_T)[run_T])(
+        run_max = partial(jax.ops.segment_max, num_segments=segment_BT.shape[1] + 1)
+        last_BT = jax.vmap(lambda index_T, run_T: run_max(index_T, run_T)[run_T])(
             real_index_BT, run_BT
         )
         return jnp.where(real_BT, last_BT, index_BT)

@@ -1,4 +1,6 @@
-"""The calls that made encodings, which make them values: equal, shown as text, pickled."""
+"""Records the calls that made encodings, so that encodings are values: equal, printable,
+picklable.
+"""
 
 import dataclasses
 import functools
@@ -12,14 +14,14 @@ Made = TypeVar("Made")  # an Encoding
 
 @dataclasses.dataclass(frozen=True)
 class Recipe:
-    """A call: a function and all of its arguments by name, defaults too."""
+    """A call: a function and all of its arguments by name, including defaults."""
 
     function: Callable[..., Any]
     arguments: tuple[tuple[str, Any], ...]
 
     @property
     def hashes(self) -> bool:
-        """Whether all arguments have a hash, which arrays have not."""
+        """Whether all arguments are hashable; arrays are not."""
         try:
             hash(self)
         except TypeError:
@@ -41,26 +43,26 @@ class Recipe:
 
 
 def call(recipe: Recipe) -> Any:
-    """What the call returns."""
+    """Calls the function of a recipe, and returns its result."""
     signature = inspect.signature(recipe.function)
     bound = inspect.BoundArguments(signature, dict(recipe.arguments))  # type: ignore[arg-type]
     return recipe.function(*bound.args, **bound.kwargs)
 
 
-def with_recipe(made: Made, recipe: Recipe) -> Made:
-    """The encoding as a value: equal to others of an equal recipe, by which it pickles.
+def with_recipe(encoding: Made, recipe: Recipe) -> Made:
+    """Returns the encoding as a value: equal to others of an equal recipe, by which it pickles.
 
     It stays as it is if an argument of the recipe has no hash.
     """
     if not recipe.hashes:
-        return made
-    made = dataclasses.replace(made)  # type: ignore[type-var]
-    object.__setattr__(made, "recipe", recipe)
-    return made
+        return encoding
+    encoding = dataclasses.replace(encoding)  # type: ignore[type-var]
+    object.__setattr__(encoding, "recipe", recipe)
+    return encoding
 
 
 def recorded(function: Callable[Arguments, Made]) -> Callable[Arguments, Made]:
-    """Makes values of the encodings that a function returns, see `with_recipe`."""
+    """Decorator: the encodings that the function returns become values, see `with_recipe`."""
     signature = inspect.signature(function)
 
     @functools.wraps(function)

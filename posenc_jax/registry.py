@@ -1,4 +1,4 @@
-"""Adds functions to tables by name: how methods and tasks are registered, ours and users'."""
+"""Adds functions to tables by name: registers methods, tasks and optimizers, ours and users'."""
 
 import inspect
 from collections.abc import Callable, Sequence
@@ -13,14 +13,15 @@ def add(
     name: str,
     function: Callable,
     entry: Any,
-    given: Sequence[str] = (),
+    leading: Sequence[str] = (),
 ) -> None:
-    """Puts `entry` into the table under a name, for the function that makes the method or task.
+    """Puts `entry` into the table under a name, for the function that makes the method, task or
+    optimizer.
 
     A function that is defined again, as when a cell of a notebook runs twice or a module is
     reloaded, replaces itself.
 
-    given: the first arguments of the function, which the caller gives; the others are options.
+    leading: names of the function's first arguments, which callers pass; the others are options.
 
     ValueError: a name that is no identifier, or that another function has; first arguments of
     other names; an option without a type, without a default, or with a default of another type.
@@ -36,14 +37,17 @@ def add(
         options = parameters(function)
     except NameError as error:  # a type that was postponed to text
         raise ValueError(f"register: {name}: the type of an option: {error}") from None
-    if tuple(options)[: len(given)] != tuple(given):
-        raise ValueError(f"register: {name}: its first arguments must be {', '.join(given)}")
-    for option in list(options.values())[len(given) :]:
+    if tuple(options)[: len(leading)] != tuple(leading):
+        raise ValueError(f"register: {name}: its first arguments must be {', '.join(leading)}")
+    for option in list(options.values())[len(leading) :]:
         _check(name, option)
     table[name] = entry
 
 
 def _check(name: str, option: inspect.Parameter) -> None:
+    """Raises a ValueError for an option without a type or a default, or with a type that cannot be
+    checked.
+    """
     where = f"register: {name}: option {option.name!r}"
     named = option.kind in (option.POSITIONAL_OR_KEYWORD, option.KEYWORD_ONLY)
     if not named or option.empty in (option.annotation, option.default):
@@ -60,7 +64,7 @@ def _check(name: str, option: inspect.Parameter) -> None:
 
 
 def _checkable(kind: Any) -> bool:
-    """Whether `checked` knows the type."""
+    """Whether `checked` can check values of the type."""
     origin = get_origin(kind)
     if origin in (Annotated, Union, UnionType, tuple):
         args = get_args(kind)[:1] if origin in (Annotated, tuple) else get_args(kind)
@@ -69,13 +73,14 @@ def _checkable(kind: Any) -> bool:
 
 
 def source(function: Callable) -> str:
-    """Where a function is defined: "my_methods.root"."""
+    """The place where a function is defined: "my_methods.root"."""
     function = inspect.unwrap(function)
     return f"{function.__module__}.{function.__qualname__}"
 
 
 def same(before: Any, now: Callable) -> bool:
-    """Whether two functions are one that was defined twice: by module and name, or file and name.
+    """Whether two functions are one function that was defined twice: by module and name, or file
+    and name.
 
     A file that runs as `__main__` and is imported as well has two modules.
     """

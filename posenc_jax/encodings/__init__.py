@@ -1,4 +1,4 @@
-"""The catalogue: every method by name, and the functions that read it.
+"""The catalogue: every method by its name, and functions that read it.
 
 A position that a part of a chain cannot read makes NaN. Such chains are found from their cards
 alone, before anything is compiled.
@@ -47,7 +47,8 @@ def cards(name: str) -> list[Card]:
 
 
 def make(name: str, **options: Any) -> Encoding:
-    """An encoding by name: `make("rope", base=500_000.0)`, `make("randomized+rope", limit=512)`.
+    """An encoding by its name: `make("rope", base=500_000.0)`, `make("randomized+rope",
+    limit=512)`.
 
     A "+" chains methods; an option goes to every part that takes it.
 
@@ -57,7 +58,7 @@ def make(name: str, **options: Any) -> Encoding:
     """
     parts = _parts(name, options)
     _check_composes([part for part, _ in parts])
-    encodings = [part.build(**own) for part, own in parts]
+    encodings = [part.build(**part_options) for part, part_options in parts]
     for training in (True, False):
         if error := _refusal(parts, 1, training):
             raise error
@@ -65,7 +66,7 @@ def make(name: str, **options: Any) -> Encoding:
 
 
 def check(name: str, options: Mapping[str, Any], tokens: int) -> None:
-    """Raises what `make` would, and refuses training on sequences of so many tokens.
+    """Raises the errors of `make`, and refuses training on sequences of `tokens` tokens.
 
     FieldError: in training a part is given positions that it cannot read, which would make NaN.
     """
@@ -85,21 +86,23 @@ def reach(name: str, **options: Any) -> int | None:
 
 
 def axes(name: str) -> int:
-    """How many axes the positions have that the methods read: 2 for (row, column)."""
+    """The number of axes of the positions that the methods read: 2 for (row, column)."""
     return max(part.axes for part in cards(name))
 
 
 def taken_by(name: str, options: Mapping[str, Any]) -> dict[str, Any]:
-    """The options that a part of `name` takes."""
+    """The given options that a part of `name` takes."""
     return {o: v for o, v in options.items() if any(o in part.options for part in cards(name))}
 
 
 def check_used(names: Sequence[str], options: Iterable[str]) -> None:
-    """FieldError: an option that none of the named methods takes, with those that they take."""
-    known = sorted({option for name in names for part in cards(name) for option in part.options})
-    reason = f"{', '.join(names)} takes no such option; its options: {', '.join(known) or 'none'}"
+    """Raises a FieldError for an option that none of the named methods takes."""
+    accepted = sorted({option for name in names for part in cards(name) for option in part.options})
+    reason = (
+        f"{', '.join(names)} takes no such option; its options: {', '.join(accepted) or 'none'}"
+    )
     for option in options:
-        if option not in known:
+        if option not in accepted:
             raise FieldError(("encoding", option), reason)
 
 
@@ -113,12 +116,13 @@ def describe(name: str) -> str:
 
 
 def _parts(name: str, options: Mapping[str, Any]) -> list[tuple[Card, dict[str, Any]]]:
-    """Each part's card and all of its options, those given checked against their types."""
+    """The card of each part, and all of its options, checked against their types."""
     check_used([name], options)
     return [(part, part.values(taken_by(part.name, options))) for part in cards(name)]
 
 
 def _check_composes(parts: list[Card]) -> None:
+    """Raises a FieldError if the parts of a chain do not compose."""
     names = " + ".join(part.name for part in parts)
 
     def refuse(reason: str):
@@ -147,31 +151,34 @@ def _check_composes(parts: list[Card]) -> None:
 
 
 def _refusal(parts: Parts, tokens: int, training: bool) -> FieldError | None:
-    """The error of a part that cannot read what it is given in sequences of so many tokens."""
-    given, mover = Range(0, tokens), None
+    """The error of a part that cannot read its positions in sequences of `tokens` tokens, or
+    None.
+    """
+    span, mover = Range(0, tokens), None
     for part, options in parts:
         o = SimpleNamespace(**options)
         reads = part.reads(o, tokens)
-        if given.low < reads.low or given.below > reads.below:
+        if span.low < reads.low or span.below > reads.below:
             when = "training" if training else "evaluation"
             when += f" on {tokens} tokens" if tokens > 1 else ""
             source = f"{mover.name} gives it those" if mover else "it is given those"
             return FieldError(
                 ("encoding", "name"),
-                f"{' + '.join(one.name for one, _ in parts)}: {part.name} reads positions "
-                f"{_text(reads)}, and in {when} {source} {_text(given)}; "
-                f"{_remedy(part, mover, reads, given)}",
+                f"{' + '.join(entry.name for entry, _ in parts)}: {part.name} reads positions "
+                f"{_text(reads)}, and in {when} {source} {_text(span)}; "
+                f"{_remedy(part, mover, reads, span)}",
             )
         if part.moves:
-            given, mover = part.moves(o, tokens, given, training), part
+            span, mover = part.moves(o, tokens, span, training), part
     return None
 
 
-def _remedy(part: Card, mover: Card | None, reads: Range, given: Range) -> str:
+def _remedy(part: Card, mover: Card | None, reads: Range, span: Range) -> str:
+    """What the user can do about a part that cannot read its positions."""
     ways = []
     size = "length" if mover else next((o for o in ("length", "limit") if o in part.options), "")
-    if size in part.options and given.low >= reads.low:
-        ways.append(f"raise encoding.{size} to {math.ceil(given.below)}")
+    if size in part.options and span.low >= reads.low:
+        ways.append(f"raise encoding.{size} to {math.ceil(span.below)}")
     policy = part.options.get("beyond")
     if policy and "clamp" in get_args(policy.annotation):
         ways.append("set encoding.beyond to 'clamp'")

@@ -1,4 +1,6 @@
-"""Shared by methods that change logits: offsets D = i - j, rows of tables, the scale, layers."""
+"""Helpers of methods that change logits: offsets D = i - j, rows of tables, NaN for refused
+offsets.
+"""
 
 import jax
 import jax.numpy as jnp
@@ -18,38 +20,45 @@ def offsets(q_placed, k_placed, axes: int = 1) -> jax.Array:
 
 
 def clipped_row(offset, distance: int) -> jax.Array:
-    """Rows 0 to 2 `distance` of a table over clipped offsets, which are whole; see `refusing`."""
+    """The row, 0 to 2 `distance`, of a table over clipped offsets, which are whole; see
+    `refusing`.
+    """
     return whole(offset, -distance, distance) + distance
 
 
 def whole(offset, least: int, most: int) -> jax.Array:
-    """Clipped offsets as int32. Those with a fraction have no row of a table; see `refusing`."""
+    """Offsets, clipped, as int32. An offset with a fraction has no row of a table; see
+    `refusing`.
+    """
     return jnp.clip(offset, least, most).astype(jnp.int32)
 
 
 def refusing(
-    made_BHQK: jax.Array, offset: jax.Array, most: float = np.inf, fractions: bool = False
+    logits_BHQK: jax.Array, offset: jax.Array, most: float = np.inf, fractions: bool = False
 ) -> jax.Array:
-    """What was read from a table at offsets [B, Q, K(, A)], NaN where the table has no row for one.
+    """The logits that were read from a table at offsets [B, Q, K(, A)], NaN where the table has no
+    row for an offset.
 
     It has none for an offset that is NaN, of a refused position, or above `most`; nor, without
     `fractions`, for one that is no whole number, since papers define tables at whole offsets.
     """
     integers = jnp.issubdtype(offset.dtype, jnp.integer)
     if integers and most == np.inf:
-        return made_BHQK
+        return logits_BHQK
     held = jnp.abs(offset) <= most
     if not (integers or fractions):
         held &= offset == jnp.round(offset)
     held_BQK = held if held.ndim == 3 else held.all(-1)
-    return jnp.where(held_BQK[:, None], made_BHQK, jnp.nan)
+    return jnp.where(held_BQK[:, None], logits_BHQK, jnp.nan)
 
 
 def per_head(x_H: jax.Array) -> jax.Array:
-    """One number for each head as float [1, H, 1, 1]."""
+    """One number for each head, as float [1, H, 1, 1]."""
     return x_H.astype(float)[None, :, None, None]
 
 
 def layered(encoding: Encoding, shared: bool) -> Encoding:
-    """The encoding, its parameters shared by all layers, or with parameters for each layer."""
+    """The encoding itself if its parameters are shared by all layers, else with parameters for each
+    layer.
+    """
     return encoding if shared else each_layer(encoding)

@@ -26,6 +26,7 @@ def distances(q_placed, k_placed) -> jax.Array:
 
 
 def _between(key: jax.Array, heads: int, *most: float) -> list[jax.Array]:
+    """Uniform random numbers for each head, [H], from LEAST to each of `most`."""
     keys = zip(jax.random.split(key, len(most)), most, strict=True)
     return [jax.random.uniform(k, (heads,), float, LEAST, upper) for k, upper in keys]
 

@@ -1,4 +1,4 @@
-"""Biases by a small network: of the offset, FIRE and Swin V2's; of the logits too, DAPE; D = i - j.
+"""Biases by a small network: of the offset (FIRE, Swin V2), or of the logits too (DAPE); D = i - j.
 
 FIRE and Swin V2 have w2 relu(w1 x + b1), with an output for each head, of one number x or of one
 for each axis. DAPE's MLP reads the heads of the logits and of a bias.
@@ -34,7 +34,7 @@ def network(params, *x_BQK: jax.Array) -> jax.Array:
 
 
 def _continuous(axes: int, hidden: int, reach: int | None, log: bool, squash: bool) -> Encoding:
-    """Swin V2's bias; its network starts with truncated normal weights of 0.02, and b1 = 0."""
+    """Swin V2's bias; weights start truncated normal with deviation 0.02, and b1 at 0."""
 
     def init(key, dims):
         small = lambda key, *shape: 0.02 * jax.random.truncated_normal(key, -2.0, 2.0, shape)
@@ -196,6 +196,7 @@ def dape_v2(bias: Wrapped = "alibi", width: Count = 32, kernel: Count = 3) -> En
 
 
 def _data_adaptive(bias: Wrapped, width: int, kernel: int) -> Encoding:
+    """DAPE with the bias `bias`, whose MLP reads `kernel` keys around each key."""
     inner = BIASES[bias]()
 
     def init(key, dims):
@@ -207,15 +208,17 @@ def _data_adaptive(bias: Wrapped, width: int, kernel: int) -> Encoding:
     adapted = functools.cache(functools.partial(_adapted, kernel=kernel))
 
     def at(layer, params, *placed):
-        own, own_params, *placed = at_layer(inner, layer, params["bias"], *placed)
+        layer_bias, bias_params, *placed = at_layer(inner, layer, params["bias"], *placed)
         mlp = pick_layer(params["mlp"], layer)
-        return adapted(own), {"bias": own_params, "mlp": mlp}, *placed
+        return adapted(layer_bias), {"bias": bias_params, "mlp": mlp}, *placed
 
     return adapted(inner)._replace(init=init, place=inner.place, at=at, of_heads=refuse_heads)
 
 
 def _mlp(key, kernel: int, inputs: int, width: int, outputs: int) -> dict[str, jax.Array]:
-    """Parameters, uniform within 1 / sqrt(inputs of the map), as by default in the framework."""
+    """Initial parameters of the MLP, uniform within 1 / sqrt(inputs), the default of the authors'
+    framework.
+    """
 
     def affine(name, key, inputs, outputs):
         w_key, b_key = jax.random.split(key)
@@ -229,7 +232,7 @@ def _mlp(key, kernel: int, inputs: int, width: int, outputs: int) -> dict[str, j
 
 
 def _adapted(inner: Encoding, kernel: int) -> Encoding:
-    """One layer's encoding, from that layer's bias."""
+    """The encoding of one layer, made of the layer's bias `inner`."""
     assert inner.bias is not None
     bias = inner.bias
 
@@ -244,14 +247,16 @@ def _adapted(inner: Encoding, kernel: int) -> Encoding:
         around = lambda x: x if kernel == 1 else _around(x, visible_BHQK, kernel)
         hidden_BWQK = _over_heads(around(both_BHQK), mlp["in"], mlp["in_bias"])
         hidden_BWQK = jax.nn.leaky_relu(hidden_BWQK, SLOPE)
-        made_BHQK = _over_heads(around(hidden_BWQK), mlp["out"], mlp["out_bias"])
-        return s_BHQK + b_BHQK + made_BHQK, carry
+        mlp_BHQK = _over_heads(around(hidden_BWQK), mlp["out"], mlp["out_bias"])
+        return s_BHQK + b_BHQK + mlp_BHQK, carry
 
     return Encoding(walk=Walk(score=score, whole=kernel > 1))
 
 
 def _around(x_BHQK, visible_B1QK, kernel: int):
-    """For each key the entries of `kernel` keys around it, [B, kernel H, Q, K]; 0 if not seen."""
+    """The entries of the `kernel` keys around each key, [B, kernel H, Q, K]; 0 for keys that are
+    not seen.
+    """
     reach, keys = kernel // 2, x_BHQK.shape[-1]
     seen_BHQN = jnp.pad(jnp.where(visible_B1QK, x_BHQK, 0), [(0, 0)] * 3 + [(reach, reach)])
     return jnp.concatenate([seen_BHQN[..., n : n + keys] for n in range(kernel)], axis=1)

@@ -16,6 +16,7 @@ from posenc_jax.encodings.card import ANYWHERE, Count, Edge, Range, register, re
 
 
 def _look_up(table_RH, row_BQK, offset, **bounds) -> jax.Array:
+    """The entries of a table at rows [B, Q, K], as [B, H, Q, K]; see `refusing`."""
     return refusing(look_up(table_RH.astype(float), row_BQK), offset, **bounds)
 
 

@@ -33,7 +33,7 @@ def chunked(chunk: int) -> Encoding:
 
 @recorded
 def stepped(temperature: float, floor: int) -> Encoding:
-    """Logits of a query at t times 1 + temperature ln(1 + floor((t + 1) / floor))."""
+    """Multiplies the logits of a query at t by 1 + temperature ln(1 + floor((t + 1) / floor))."""
     require(temperature >= 0, "temperature", temperature, "must be 0 or more")
     require(floor >= 1, "floor", floor, "must be 1 or more")
 
@@ -90,7 +90,7 @@ def nearer(window: int) -> Encoding:
 
 
 def _local_layers(every: int, window: int, near: Encoding, everywhere: Encoding) -> Encoding:
-    """`near` within a window; `everywhere` in the last of `every` layers."""
+    """`near` within a window in most layers; `everywhere` in the last of `every` layers."""
     return per_layer([chain(near, nearer(window))] * (every - 1) + [everywhere])
 
 

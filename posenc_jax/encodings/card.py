@@ -1,4 +1,4 @@
-"""The card of a method: what it declares, and its source; the types of options; a card as text.
+"""The card of a method: its kind, formula, source and limits; types of options; a card as text.
 
 `@register(kind="rotary", ...)` puts a card on the function that builds an encoding, and the
 function into `CATALOG`: a method is one decorated function. The test battery, `facts` and the error
@@ -47,7 +47,7 @@ _CHOSEN = ("beyond", "in_chain", "groups")  # fields of a card with a few choice
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Card:
-    """What a method declares about itself.
+    """The declaration of a method: what it acts on, its formula, source and limits.
 
     In the functions below, `o` has the method's options as attributes, and n is the number of
     tokens in the sequence.
@@ -62,8 +62,8 @@ class Card:
     axes:     position axes that it reads: 1 for sequences, 2 for (row, column); 0 if it reads no
               positions but sums along storage, from a key up to a causal query.
     reads:    (o, n) -> the `Range` of positions that it can read; it makes NaN of others.
-    moves:    for kind "positions": (o, n, given, training) -> the `Range` of the positions that it
-              places, if its own are in the `Range` given.
+    moves:    for kind "positions": (o, n, span, training) -> the `Range` of the positions that it
+              places, if the positions that it reads are in the `Range` span.
     in_chain: its place among the parts of a chain that act on queries, keys and logits: "first" if
               it is not linear in queries and keys, "last" if it adds channels that no other part
               may turn, "alone" if it makes their products itself; None: any.
@@ -93,9 +93,9 @@ class Card:
     def defaults(self) -> dict[str, Any]:
         return {name: option.default for name, option in self.options.items()}
 
-    def values(self, given: Mapping[str, Any]) -> dict[str, Any]:
-        """All options, those given checked. FieldError: see `checked`."""
-        read = checked_all("encoding", self.build, **given)
+    def values(self, chosen: Mapping[str, Any]) -> dict[str, Any]:
+        """All options with their values, those of `chosen` checked. FieldError: see `checked`."""
+        read = checked_all("encoding", self.build, **chosen)
         return self.defaults | read
 
 
@@ -104,7 +104,8 @@ CATALOG: dict[str, Callable[..., Encoding]] = {}
 
 
 def register(*, kind: Kind, formula: str, paper: str, **fields: Any) -> Callable[[Any], Any]:
-    """Makes a method of the function below it, which builds an encoding from its options.
+    """Decorator: makes a method of the function below it, which builds an encoding from its
+    options.
 
     The method has the function's name, by which everything finds it: `make`, `describe`, chains,
     configs, sweeps, reports. Its module must have been imported; a config names it in `imports`.
@@ -138,8 +139,8 @@ def register(*, kind: Kind, formula: str, paper: str, **fields: Any) -> Callable
 
         @functools.wraps(function)
         def build(*args, **options):
-            given = inspect.signature(function).bind(*args, **options).arguments
-            values = card.values(given)
+            arguments = inspect.signature(function).bind(*args, **options).arguments
+            values = card.values(arguments)
             recipe = Recipe(build, tuple(values.items()))
             encoding = remembered(**values)
             if not isinstance(encoding, Encoding):
@@ -148,8 +149,8 @@ def register(*, kind: Kind, formula: str, paper: str, **fields: Any) -> Callable
             return with_recipe(encoding, recipe)
 
         invariant = {} if kind not in ("input", "positions") else {"shift_invariant": False}
-        told = {"kind": kind, "formula": formula, "paper": paper, **fields, **invariant}
-        card = Card(name=function.__name__, build=build, **told)
+        declared = {"kind": kind, "formula": formula, "paper": paper, **fields, **invariant}
+        card = Card(name=function.__name__, build=build, **declared)
         build.card = card  # type: ignore[attr-defined]
         if (card.kind == "positions") != (card.moves is not None):
             raise TypeError(f"{card.name}: `moves` is for kind 'positions', which needs it")
@@ -160,20 +161,22 @@ def register(*, kind: Kind, formula: str, paper: str, **fields: Any) -> Callable
 
 
 def require(ok: bool, option: str, value: Any, rule: str) -> None:
-    """FieldError that names the option, its value and the rule, unless `ok`."""
+    """Raises a FieldError that names the option, its value and the rule, unless `ok`."""
     if not ok:
         raise FieldError(("encoding", option), f"{value!r} {rule}")
 
 
-def three(option: str, numbers: tuple[int, ...], of: str) -> None:
-    """FieldError unless there are no numbers, or three of 0 or more: for time, height and width."""
+def three(option: str, numbers: tuple[int, ...], unit: str) -> None:
+    """Raises a FieldError unless there are no numbers, or three of 0 or more: for time, height,
+    width.
+    """
     good = len(numbers) in (0, 3) and all(number >= 0 for number in numbers)
-    rule = f"is not three whole numbers: {of} for time, height and width"
+    rule = f"is not three whole numbers: {unit} for time, height and width"
     require(good, option, numbers, rule)
 
 
 def with_axes(placed: jax.Array, axes: int = 1) -> jax.Array:
-    """The positions as they are. FieldError: not [B, T], or [B, T, axes] for several axes."""
+    """Returns the positions. FieldError: not [B, T], or [B, T, axes] for several axes."""
     if placed.ndim < 2 or placed.shape[2:] != (() if axes == 1 else (axes,)):
         named = ", ".join(("time", "row", "column")[-axes:])
         wanted = "[B, T]" if axes == 1 else f"[B, T, {axes}], ({named})"
@@ -216,7 +219,7 @@ def summary(card: Card) -> str:
 
 
 def facts(card: Card) -> dict[str, str]:
-    """What the card says besides its options, by heading."""
+    """What the card says besides its options, as {heading: text}."""
     return {
         "formula": card.formula,
         "paper": card.paper,
@@ -240,7 +243,7 @@ def _allowed(kind: Any) -> str:
     if get_origin(kind) is Literal:
         return f" (of {', '.join(map(repr, get_args(kind)))})"
     kinds = kind, *get_args(kind)
-    bounds = [bound for one in kinds for bound in getattr(one, "__metadata__", ())]
+    bounds = [bound for option_type in kinds for bound in getattr(option_type, "__metadata__", ())]
     return f" ({bounds[0]})" if bounds else ""
 
 

@@ -1,4 +1,4 @@
-"""Methods that sum gates of content over the tokens between a key and the query.
+"""Methods that sum gates, made of content, over the tokens between a key and the query.
 
 They read no positions, only the order of the keys that a query sees; padding, other documents and
 later tokens add nothing. The papers are causal. In a bidirectional encoder, a query sums over all
@@ -30,7 +30,9 @@ WALL_STRETCH = 16  # keys whose decays are in memory at once, [B, H, Q, WALL_STR
 
 
 def stretches(x: jax.Array, axis: int, most: int) -> jax.Array:
-    """An axis as two, [..., number, stretch, ...]: stretches of up to `most`, padded with zeros."""
+    """Splits an axis in two, [..., number, stretch, ...], into stretches of at most `most`, padded
+    with zeros.
+    """
     size = x.shape[axis]
     stretch = min(most, size)
     pads = [(0, 0)] * x.ndim
@@ -39,24 +41,25 @@ def stretches(x: jax.Array, axis: int, most: int) -> jax.Array:
 
 
 def sums_after(x_BHQK: jax.Array, carry_BHQ1: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """For each key the sum over all later keys, in the block and in `carry`; and the new carry."""
+    """The sum over all later keys of each key, in the block and in `carry`; and the new carry."""
     after_BHQK = _after(x_BHQK) + carry_BHQ1
     return after_BHQK, after_BHQK[..., :1] + x_BHQK[..., :1]
 
 
 def _after(x_BHQK: jax.Array) -> jax.Array:
+    """The sum over the later keys of each key within the block, [B, H, Q, K]."""
     x_BHQMS = stretches(x_BHQK, 3, STRETCH)
     size, stretch = x_BHQK.shape[-1], x_BHQMS.shape[-1]
     # Tensor cores would round the terms to a few bits.
     later_SS = np.tril(np.ones((stretch, stretch), x_BHQK.dtype), -1)
-    found_BHQMS = jnp.matmul(x_BHQMS, later_SS, precision="highest")
+    sums_BHQMS = jnp.matmul(x_BHQMS, later_SS, precision="highest")
     if size > stretch:
-        found_BHQMS = found_BHQMS + _after(x_BHQMS.sum(-1))[..., None]
-    return found_BHQMS.reshape(*x_BHQK.shape[:-1], -1)[..., :size]
+        sums_BHQMS = sums_BHQMS + _after(x_BHQMS.sum(-1))[..., None]
+    return sums_BHQMS.reshape(*x_BHQK.shape[:-1], -1)[..., :size]
 
 
 def no_vector(params, q, width: int | None = None) -> jax.Array:
-    """The carry of queries that have met no key, [B, H, Q, C], or of another width."""
+    """The carry of queries that have met no key: zeros [B, H, Q, C], or of another width."""
     return jnp.zeros_like(q.x_BTHC[..., :width].swapaxes(1, 2), widest(q.x_BTHC.dtype))
 
 
@@ -64,7 +67,8 @@ no_sum = partial(no_vector, width=1)
 
 
 def by_stretches(step: Callable, most: int) -> Callable:
-    """A `score` that takes the keys of a block in stretches of up to `most`, the last first.
+    """A `score` that processes the keys of a block in stretches of at most `most`, from last to
+    first.
 
     step(q_BHQC, carry_BHQC, k_BHSC, *features of keys, visible_BHSQ) -> (the carry after a stretch,
     what is added to q.k of its keys, [B, H, Q, S]). visible_BHSQ is [B, H|1, S, Q].
@@ -76,24 +80,24 @@ def by_stretches(step: Callable, most: int) -> Callable:
         q_BHQC, *keys = map(heads_first, (q.x_BTHC, k.x_BTHC, *jax.tree.leaves(k.feat)))
         keys.append(jnp.moveaxis(visible_BHQK, 3, 2))
         keys_M = [jnp.moveaxis(stretches(x, 2, most), 2, 0) for x in keys]
-        one = lambda carry_BHQC, stretch: step(q_BHQC, carry_BHQC, *stretch)
-        carry_BHQC, added_MBHQS = jax.lax.scan(one, carry_BHQC, keys_M, reverse=True)
+        add_stretch = lambda carry_BHQC, stretch: step(q_BHQC, carry_BHQC, *stretch)
+        carry_BHQC, added_MBHQS = jax.lax.scan(add_stretch, carry_BHQC, keys_M, reverse=True)
         added_BHQK = jnp.moveaxis(added_MBHQS, 0, 3).reshape(*s_BHQK.shape[:3], -1)[..., :size]
         return s_BHQK + added_BHQK * q.factor, carry_BHQC
 
     return score
 
 
-def of_input(x_BTD: jax.Array, w: jax.Array, b: jax.Array | None = None) -> jax.Array:
+def affine(x_BTD: jax.Array, w: jax.Array, b: jax.Array | None = None) -> jax.Array:
     """x W + b for a matrix [D, ...] and a vector [...]; float32 or wider."""
     wide = widest(x_BTD.dtype)
-    made = jnp.tensordot(x_BTD.astype(wide), w.astype(wide), 1)
-    return made if b is None else made + b.astype(wide)[None, None]
+    projected = jnp.tensordot(x_BTD.astype(wide), w.astype(wide), 1)
+    return projected if b is None else projected + b.astype(wide)[None, None]
 
 
 def log_gates(params, x_BTD: jax.Array) -> jax.Array:
     """`prepare` of gates: ln sigmoid(x W + b), [B, T, ...]."""
-    return jax.nn.log_sigmoid(of_input(x_BTD, params["gate"], params["gate_bias"]))
+    return jax.nn.log_sigmoid(affine(x_BTD, params["gate"], params["gate_bias"]))
 
 
 @register(
@@ -191,7 +195,7 @@ def fox_rows(width: Count = 8) -> Encoding:
         return {name: dims.model**-0.5 * draw(key) for name, key in names.items()}
 
     def prepare(params, x_BTD):
-        return of_input(x_BTD, params["readers"]), of_input(x_BTD, params["keepers"])
+        return affine(x_BTD, params["readers"]), affine(x_BTD, params["keepers"])
 
     def score(params, s_BHQK, q, k, visible_BHQK, carry):
         readers_BQHW, keepers_BKHW = q.feat[0], k.feat[1]
@@ -234,17 +238,17 @@ def wall(gate_bias: float = 8.0) -> Encoding:
 
 
 def _faded(q_BHQC, fade_BHQC, k_BHSC, g_BHSC, visible_BHSQ):
-    """`fade` after a stretch of keys, and what its gates add to q.k of each of them.
+    """`fade` after a stretch of keys, and what the gates add to q.k of each key.
 
     `fade` is the sum of the log gates between each query and the keys so far.
     """
     seen_BHQS1 = visible_BHSQ.swapaxes(2, 3)[..., None]
-    own_BHQSC = jnp.where(seen_BHQS1, g_BHSC[:, :, None], 0)
-    later_BHQSC = jax.lax.cumsum(own_BHQSC, axis=3, reverse=True) - own_BHQSC
+    gate_BHQSC = jnp.where(seen_BHQS1, g_BHSC[:, :, None], 0)
+    later_BHQSC = jax.lax.cumsum(gate_BHQSC, axis=3, reverse=True) - gate_BHQSC
     lost_BHQSC = jnp.expm1(fade_BHQC[:, :, :, None] + later_BHQSC)
-    given = q_BHQC, k_BHSC, lost_BHQSC
-    added_BHQS = jnp.einsum("bhqc,bhsc,bhqsc->bhqs", *given, precision="highest")
-    return fade_BHQC + own_BHQSC.sum(3), added_BHQS
+    args = q_BHQC, k_BHSC, lost_BHQSC
+    added_BHQS = jnp.einsum("bhqc,bhsc,bhqsc->bhqs", *args, precision="highest")
+    return fade_BHQC + gate_BHQSC.sum(3), added_BHQS
 
 
 @register(
@@ -269,9 +273,9 @@ def stick_breaking(own: bool = False) -> Encoding:
         if not own:
             other_BQK = q.token_BT[:, :, None] != k.token_BT[:, None]
             offered_BHQK = offered_BHQK & other_BQK[:, None]
-        left_BHQK = jnp.where(offered_BHQK, jax.nn.log_sigmoid(-s_BHQK), 0)
-        left_BHQK, carry = sums_after(left_BHQK, carry)
-        log_BHQK = jnp.where(offered_BHQK, jax.nn.log_sigmoid(s_BHQK) + left_BHQK, -jnp.inf)
+        remaining_BHQK = jnp.where(offered_BHQK, jax.nn.log_sigmoid(-s_BHQK), 0)
+        remaining_BHQK, carry = sums_after(remaining_BHQK, carry)
+        log_BHQK = jnp.where(offered_BHQK, jax.nn.log_sigmoid(s_BHQK) + remaining_BHQK, -jnp.inf)
         return log_BHQK, carry
 
     return Encoding(walk=Walk(score=score, start=no_sum, weighs=True))

@@ -10,7 +10,7 @@ from posenc_jax.encodings import rotation
 from posenc_jax.encodings.bias import offsets, per_head
 from posenc_jax.encodings.bias_formulas import alibi_slopes
 from posenc_jax.encodings.card import Positive, register, require, with_axes
-from posenc_jax.encodings.gated import no_sum, of_input, sums_after
+from posenc_jax.encodings.gated import affine, no_sum, sums_after
 from posenc_jax.encodings.rotary_generators import cayley, turn_in_basis
 from posenc_jax.heads import by_head, tell_heads
 
@@ -50,7 +50,7 @@ def grape_m(base: Positive = 10_000.0) -> Encoding:
 
 
 def _slopes(params, heads: int) -> jax.Array:
-    """ALiBi's slopes of this device's heads, [H]."""
+    """ALiBi's slopes of the heads of this device, [H]."""
     return by_head(lambda dims: jnp.asarray(alibi_slopes(dims.heads)), params, Dims(1, heads, 1))
 
 
@@ -118,7 +118,7 @@ def grape_ap(width: int = 8) -> Encoding:
         return {"probe": dims.model**-0.5 * jax.random.normal(key, shape)}
 
     def prepare(params, x_BTD):
-        p_BTHW = of_input(x_BTD, params["probe"])
+        p_BTHW = affine(x_BTD, params["probe"])
         return p_BTHW * jax.lax.rsqrt(jnp.square(p_BTHW).mean(-1, keepdims=True) + TINY)
 
     def score(params, s_BHQK, q, k, visible_BHQK, carry):

@@ -1,4 +1,6 @@
-"""Nodes of graphs: eigenvectors of a graph's Laplacian. For trees see `rotary_generators.tree`."""
+"""Positions of nodes of graphs by eigenvectors of the Laplacian. For trees see
+`rotary_generators.tree`.
+"""
 
 import jax
 import numpy as np
@@ -6,7 +8,7 @@ import numpy as np
 from posenc_jax.encoding import Encoding
 from posenc_jax.encodings import input_codes as codes
 from posenc_jax.encodings.card import Count, register, require
-from posenc_jax.encodings.positions_augmented import each, sequence_keys
+from posenc_jax.encodings.positions_augmented import per_token, sequence_keys
 
 
 def eigenvectors(adjacency_TT: np.ndarray, count: int) -> np.ndarray:
@@ -20,8 +22,8 @@ def eigenvectors(adjacency_TT: np.ndarray, count: int) -> np.ndarray:
         raise ValueError(f"adjacency: shape {a_TT.shape}; give a symmetric matrix [T, T]")
     scale_T = np.maximum(a_TT.sum(axis=1), 1) ** -0.5
     _, vector_TT = np.linalg.eigh(np.eye(len(a_TT)) - scale_T[:, None] * a_TT * scale_T)
-    found_TA = vector_TT[:, 1 : count + 1]
-    return np.pad(found_TA, ((0, 0), (0, count - found_TA.shape[1]))).astype(np.float32)
+    vector_TA = vector_TT[:, 1 : count + 1]
+    return np.pad(vector_TA, ((0, 0), (0, count - vector_TA.shape[1]))).astype(np.float32)
 
 
 @register(
@@ -52,7 +54,7 @@ def laplacian(vectors: Count = 3, how: codes.How = "add") -> Encoding:
         if key is None:
             return u_BTA
         draw = lambda k: jax.random.rademacher(k, (vectors,), u_BTA.dtype)
-        return u_BTA * each(draw, sequence_keys(key, layout))
+        return u_BTA * per_token(draw, sequence_keys(key, layout))
 
     code = lambda params, u_BTA, width: u_BTA
     return codes.coded(how, vectors, code, axes=vectors, place=place)

@@ -1,4 +1,4 @@
-"""Shared by methods at the model's input: codes of positions, and tables read at positions.
+"""Helpers of methods at the model's input: codes of positions, and tables read at positions.
 
 A method makes a code c(t) of width W for position t. The option `how` says how the code joins the
 embedding x of width D:
@@ -27,7 +27,7 @@ Beyond = Literal["clamp", "interpolate", "error"]
 
 
 def normal(key: jax.Array, shape: tuple[int, int]) -> jax.Array:
-    """A normal matrix or table of variance 1/D; D is the size of its last axis."""
+    """A random normal array of variance 1/D; D is the size of its last axis."""
     return jax.random.normal(key, shape) * shape[-1] ** -0.5
 
 
@@ -56,8 +56,8 @@ def at_input(how: How, code, init, axes=1, place=None) -> Encoding:
     return Encoding(init=init_all, embed=embed, place=place)
 
 
-def coded(how: How, width: int | None, code, init=lambda key, width: {}, **rest) -> Encoding:
-    """As `at_input`, for codes [B, T, W]; a width of None is the model's.
+def coded(how: How, width: int | None, code, init=lambda key, width: {}, **options) -> Encoding:
+    """An encoding at the input, as `at_input`, for codes [B, T, W]; a width of None is the model's.
 
     There is no matrix P if the width is None and the code is added.
     """
@@ -75,11 +75,11 @@ def coded(how: How, width: int | None, code, init=lambda key, width: {}, **rest)
         mix_WD = params["code"].astype(float)
         return jnp.einsum("btw,wd->btd", code_BTW, mix_WD, precision="highest")
 
-    return at_input(how, projected, init_all, **rest)
+    return at_input(how, projected, init_all, **options)
 
 
 def read(rows: Callable, pos_BT: jax.Array, length: int, beyond: Beyond) -> jax.Array:
-    """Rows [B, T, W] of a table at positions, with linear interpolation between rows.
+    """The rows [B, T, W] of a table at positions, interpolated linearly between rows.
 
     rows(i), i int32 [B, T] in range(length), gives the rows at whole positions. Past the table:
     NaN for beyond="error", else its last row.
@@ -95,13 +95,13 @@ def read(rows: Callable, pos_BT: jax.Array, length: int, beyond: Beyond) -> jax.
 
 
 def refused(code_BTW: jax.Array, pos_BT: jax.Array, length: int) -> jax.Array:
-    """The code, NaN where the position is not in 0 .. length - 1."""
+    """The code, NaN where a position is not in 0 .. length - 1."""
     held_BT = (pos_BT >= 0) & (pos_BT < length)
     return jnp.where(held_BT[..., None], code_BTW, jnp.nan)
 
 
 def squeezed(length: int, beyond: Beyond) -> Callable | None:
-    """`place` of a method that has the positions 0 .. length - 1.
+    """The hook `place` of a method with the positions 0 .. length - 1.
 
     For beyond="interpolate", positions of sequences of more than `length` tokens are scaled so that
     the last one is length - 1; otherwise the layout's positions are used (None).

@@ -1,4 +1,4 @@
-"""Positions of a stream that mixes text, images, sound and video, for `mrope` and its kin.
+"""Positions of a stream that mixes text, images, sound and video, for `mrope` and related methods.
 
 Each part starts one after the largest id of all parts before it. Marks around a part, such as begin
 and end of an image, are text. The functions run on the host, in NumPy.
@@ -26,7 +26,7 @@ class Audio(NamedTuple):
 
 
 class Image(NamedTuple):
-    """Patches, row by row, all at the same time."""
+    """Patches of one image, row by row, all at the same time."""
 
     rows: int
     columns: int
@@ -64,14 +64,14 @@ def ids(parts: Iterable[Part], rate: int = 25, chunk: int = 2, reset: bool = Fal
     """
     if rate < 1 or chunk < 1:
         raise FieldError("rate, chunk", f"{rate}, {chunk} must be positive")
-    start, found = 0, []
+    start, id_parts = 0, []
     for part in parts:
         offset_TA, patch_T = _offsets(part, rate, chunk)
         start_TA = np.full_like(offset_TA, start)
         start_TA[:, 1:] *= ~(reset & patch_T)[:, None]
-        found.append(start_TA + offset_TA)
+        id_parts.append(start_TA + offset_TA)
         start += int(offset_TA.max()) + 1
-    return np.concatenate([np.zeros((0, 3), int), *found]).astype(np.int32)
+    return np.concatenate([np.zeros((0, 3), int), *id_parts]).astype(np.int32)
 
 
 def diagonal_ids(parts: Iterable[Part], stride: float = 2.0) -> np.ndarray:
@@ -89,7 +89,7 @@ def diagonal_ids(parts: Iterable[Part], stride: float = 2.0) -> np.ndarray:
     """
     if not stride > 0:
         raise FieldError("stride", f"{stride} must be positive")
-    start, found = 0.0, []
+    start, id_parts = 0.0, []
     for part in parts:
         middle = 0, 0
         if isinstance(part, Video):
@@ -101,9 +101,9 @@ def diagonal_ids(parts: Iterable[Part], stride: float = 2.0) -> np.ndarray:
         offset_TA, patch_T = _offsets(part, rate=1, chunk=1)
         time_T = start + np.where(patch_T, stride, 1) * offset_TA[:, 0]
         space_TA = np.where(patch_T[:, None], offset_TA[:, 1:] - middle, 0)
-        found.append(np.concatenate([time_T[:, None], time_T[:, None] + space_TA], axis=1))
+        id_parts.append(np.concatenate([time_T[:, None], time_T[:, None] + space_TA], axis=1))
         start = time_T.max() + 1
-    return np.concatenate([np.zeros((0, 3)), *found]).astype(np.float32)
+    return np.concatenate([np.zeros((0, 3)), *id_parts]).astype(np.float32)
 
 
 def circle_ids(parts: Iterable[Part], radius: float, mix: float) -> np.ndarray:
@@ -129,16 +129,16 @@ def circle_ids(parts: Iterable[Part], radius: float, mix: float) -> np.ndarray:
         raise FieldError("radius", f"{radius} must be positive")
     if not 0 <= mix <= 1:
         raise FieldError("mix", f"{mix} must be from 0 to 1")
-    start, found = 0.0, []
+    start, id_parts = 0.0, []
     for part in parts:
         if isinstance(part, Video):
             raise FieldError("parts", f"{part} is a video; a circle is for an image")
         offset_TA, _ = _offsets(part, rate=1, chunk=1)
         if isinstance(part, Image):
             offset_TA = radius * _circle(offset_TA[:, 1], offset_TA[:, 2], mix)
-        found.append(start + offset_TA)
-        start = found[-1].max() + 1
-    return np.concatenate([np.zeros((0, 3)), *found]).astype(np.float32)
+        id_parts.append(start + offset_TA)
+        start = id_parts[-1].max() + 1
+    return np.concatenate([np.zeros((0, 3)), *id_parts]).astype(np.float32)
 
 
 def _circle(row_T: np.ndarray, column_T: np.ndarray, mix: float) -> np.ndarray:
@@ -153,14 +153,15 @@ def _circle(row_T: np.ndarray, column_T: np.ndarray, mix: float) -> np.ndarray:
 
 
 def positions(parts: Iterable[Part], rate: int = 25, chunk: int = 2) -> np.ndarray:
-    """The same as (seconds, row, column), float32 [T, 3], as `tmrope` of that rate reads them.
+    """The ids of a stream as (seconds, row, column), float32 [T, 3], as `tmrope` of this rate reads
+    them.
 
     Seconds are those of the middle of the id's unit of time. In float32 they give the same id up to
     2^22 ids, 46 hours at 40 ms.
     """
-    found = ids(parts, rate, chunk).astype(np.float64)
-    found[:, 0] = (found[:, 0] + 0.5) / rate
-    return found.astype(np.float32)
+    id_TA = ids(parts, rate, chunk).astype(np.float64)
+    id_TA[:, 0] = (id_TA[:, 0] + 0.5) / rate
+    return id_TA.astype(np.float32)
 
 
 def _offsets(part: Part, rate: int, chunk: int) -> tuple[np.ndarray, np.ndarray]:
@@ -182,9 +183,11 @@ def _offsets(part: Part, rate: int, chunk: int) -> tuple[np.ndarray, np.ndarray]
 
 
 def _equal(tokens: int) -> np.ndarray:
+    """Ids of text or sound: three equal numbers that count from 0."""
     return np.repeat(np.arange(tokens)[:, None], 3, axis=1)
 
 
 def _grid(part: Image | Video, time: int) -> np.ndarray:
+    """Ids of the patches of one frame at `time`."""
     row, column = np.indices((part.rows, part.columns)).reshape(2, -1)
     return np.stack([np.full_like(row, time), row, column], axis=1)

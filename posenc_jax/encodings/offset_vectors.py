@@ -1,4 +1,6 @@
-"""Learned vectors of the offset that a query reads: one content-weighted bias, two for pictures."""
+"""Learned vectors of the offset that a query reads: `content_bias`, and for pictures `decomposed`
+and `irpe`.
+"""
 
 import math
 from typing import Annotated
@@ -12,11 +14,13 @@ from posenc_jax.dtypes import widest
 from posenc_jax.encoding import Encoding, Walk
 from posenc_jax.encodings.bias import clipped_row, layered, offsets, refusing, whole
 from posenc_jax.encodings.card import ANYWHERE, Bound, Count, Edge, Range, register, require
-from posenc_jax.encodings.gated import of_input
+from posenc_jax.encodings.gated import affine
 
 
 def products(x_BQHC: jax.Array, table_RC: jax.Array) -> jax.Array:
-    """Queries times the rows of a table that all heads share, [B, H, Q, R], float32 or wider."""
+    """The products of queries with rows of a table that all heads share, [B, H, Q, R], float32 or
+    wider.
+    """
     wide = widest(x_BQHC.dtype)
     table_RC = table_RC.astype(x_BQHC.dtype)
     return jnp.einsum("bqhc,rc->bhqr", x_BQHC, table_RC, preferred_element_type=wide)
@@ -49,7 +53,7 @@ def content_bias(curves: Count = 16, distance: Count = 1024, shared: bool = Fals
             "curves": 0.02 * jax.random.normal(curve_key, (curves, distance)),
         }
 
-    prepare = lambda params, x_BTD: of_input(x_BTD, params["weight"], params["weight_bias"])
+    prepare = lambda params, x_BTD: affine(x_BTD, params["weight"], params["weight_bias"])
 
     def score(params, s_BHQK, q, k, visible_BHQK, carry):
         curves_NR = params["curves"].astype(s_BHQK.dtype)
@@ -57,8 +61,8 @@ def content_bias(curves: Count = 16, distance: Count = 1024, shared: bool = Fals
         offset_BQK = offsets(q.placed, k.placed)
         inside_BQK = (offset_BQK >= 0) & (offset_BQK < distance)
         row_BQK = whole(offset_BQK, 0, distance - 1)
-        found_BHQK = jnp.where(inside_BQK[:, None], look_up_each(z_BHQR, row_BQK[:, None]), 0)
-        return s_BHQK + refusing(found_BHQK, offset_BQK), carry
+        bias_BHQK = jnp.where(inside_BQK[:, None], look_up_each(z_BHQR, row_BQK[:, None]), 0)
+        return s_BHQK + refusing(bias_BHQK, offset_BQK), carry
 
     return layered(Encoding(init=init, walk=Walk(score=score, prepare=prepare)), shared)
 
@@ -151,8 +155,8 @@ def irpe(ratio: Annotated[float, Bound(0.5)] = 1.9, shared: bool = False) -> Enc
         whole_BQK2 = whole(offset_BQK2, -far, far)
         row_BQK2 = jnp.sign(whole_BQK2) * jnp.asarray(buckets)[jnp.abs(whole_BQK2)] + last
         row_BQK = row_BQK2[..., 0] * (2 * last + 1) + row_BQK2[..., 1]
-        found_BHQK = look_up_each(products(q.x_BTHC, params["keys"]), row_BQK[:, None])
-        found_BHQK = refusing(found_BHQK, offset_BQK2)
-        return s_BHQK + found_BHQK * q.factor, carry
+        bias_BHQK = look_up_each(products(q.x_BTHC, params["keys"]), row_BQK[:, None])
+        bias_BHQK = refusing(bias_BHQK, offset_BQK2)
+        return s_BHQK + bias_BHQK * q.factor, carry
 
     return layered(Encoding(init=init, walk=Walk(score=score)), shared)

@@ -10,7 +10,7 @@ from jax.lax.linalg import triangular_solve
 from posenc_jax.combinators import each_layer
 from posenc_jax.encoding import Encoding, Walk
 from posenc_jax.encodings.card import Count, register
-from posenc_jax.encodings.gated import by_stretches, no_vector, of_input
+from posenc_jax.encodings.gated import affine, by_stretches, no_vector
 
 STRETCH = 64  # keys whose product of reflections is made by one triangular solve
 TINY = 1e-6  # added to a squared norm before the division
@@ -47,27 +47,28 @@ def path(rank: Count = 32) -> Encoding:
         }
 
     def prepare(params, x_BTD):
-        w_BTHC = of_input(of_input(x_BTD, params["down"]), params["up"])
+        w_BTHC = affine(affine(x_BTD, params["down"]), params["up"])
         w_BTHC = w_BTHC * jax.lax.rsqrt(jnp.square(w_BTHC).sum(-1, keepdims=True) + TINY)
-        return w_BTHC, 2 * jax.nn.sigmoid(of_input(x_BTD, params["beta"], params["beta_bias"]))
+        return w_BTHC, 2 * jax.nn.sigmoid(affine(x_BTD, params["beta"], params["beta_bias"]))
 
-    told = by_stretches(partial(_turned, _solved), STRETCH)
-    masked = by_stretches(partial(_turned, _solved_for_each), STRETCH)
+    unmasked = by_stretches(partial(_turned, _solved), STRETCH)
+    masked = by_stretches(partial(_turned, _solved_by_query), STRETCH)
 
     def score(params, s_BHQK, q, k, visible_BHQK, carry_BHQC):
-        score = masked if q.masked else told
+        score = masked if q.masked else unmasked
         return score(params, s_BHQK, q, k, visible_BHQK, carry_BHQC)
 
     return each_layer(Encoding(init=init, walk=Walk(score, prepare, no_vector, corrects=True)))
 
 
 def _dots(a_BHSC: jax.Array, b_BHTC: jax.Array) -> jax.Array:
+    """The products of two sets of vectors, [B, H, S, T]."""
     return jnp.einsum("bhsc,bhtc->bhst", a_BHSC, b_BHTC)
 
 
 @jax.default_matmul_precision("highest")  # errors of tensor cores would add up
 def _turned(solve, q_BHQC, moved_BHQC, k_BHSC, w_BHSC, beta_BHS, visible_BHSQ):
-    """`moved` after the reflections of a stretch of keys, and what they add to k.q.
+    """`moved` after the reflections of a stretch of keys, and what they add to k.q of its keys.
 
     `moved` is what the reflections so far have added to each query.
 
@@ -88,7 +89,7 @@ def _turned(solve, q_BHQC, moved_BHQC, k_BHSC, w_BHSC, beta_BHS, visible_BHSQ):
 
 
 def _solved(steps_BHST, right_BHSQ, visible_BHSQ):
-    """a + steps a = right, one system for all queries.
+    """Solves a + steps a = right, one system for all queries.
 
     a[s] is 0 for keys that a query does not see: later keys by the right side, other documents by
     `together`, earlier keys afterwards.
@@ -106,8 +107,8 @@ def _solved(steps_BHST, right_BHSQ, visible_BHSQ):
     )
 
 
-def _solved_for_each(steps_BHST, right_BHSQ, visible_BHSQ):
-    """a[s] + steps[s] a = right[s] for the keys that a query sees, a[s] = 0 for the others.
+def _solved_by_query(steps_BHST, right_BHSQ, visible_BHSQ):
+    """Solves a[s] + steps[s] a = right[s] for the keys that a query sees; a[s] = 0 for the others.
 
     Under a mask of the user's own each query may have a system of its own: they are solved key by
     key, which takes a loop, but no more products.
@@ -116,22 +117,22 @@ def _solved_for_each(steps_BHST, right_BHSQ, visible_BHSQ):
     seen = lambda a_BHSQ: jnp.where(visible_BHSQ, a_BHSQ, 0)
 
     def solve(_, right_BHSQ):
-        def one(n, a_BHSQ):
+        def add_step(n, a_BHSQ):
             s = stretch - 1 - n
             row_BHT = jax.lax.dynamic_index_in_dim(steps_BHST, s, axis=2, keepdims=False)
             later_BHQ = jnp.einsum("bht,bhtq->bhq", row_BHT, seen(a_BHSQ))
             return a_BHSQ.at[:, :, s].add(-later_BHQ)
 
-        return jax.lax.fori_loop(0, stretch, one, right_BHSQ)
+        return jax.lax.fori_loop(0, stretch, add_step, right_BHSQ)
 
     def solve_transposed(_, right_BHSQ):
-        def one(t, a_BHSQ):
+        def add_step(t, a_BHSQ):
             column_BHS = jax.lax.dynamic_index_in_dim(steps_BHST, t, axis=3, keepdims=False)
             earlier_BHQ = jnp.einsum("bhs,bhsq->bhq", column_BHS, a_BHSQ)
             seen_BHQ = jax.lax.dynamic_index_in_dim(visible_BHSQ, t, axis=2, keepdims=False)
             return a_BHSQ.at[:, :, t].add(jnp.where(seen_BHQ, -earlier_BHQ, 0))
 
-        return jax.lax.fori_loop(0, stretch, one, right_BHSQ)
+        return jax.lax.fori_loop(0, stretch, add_step, right_BHSQ)
 
     multiply = lambda a_BHSQ: a_BHSQ + steps_BHST @ seen(a_BHSQ)
     return jax.lax.custom_linear_solve(multiply, right_BHSQ, solve, solve_transposed)

@@ -45,9 +45,9 @@ def shaw(distance: Count = 16, shared: bool = False) -> Encoding:
         s_BHQR = jnp.einsum("bqhc,hrc->bhqr", x_BQHC, a_HRC, preferred_element_type=s_BHQK.dtype)
         offset_BQK = offsets(q.placed, k.placed)
         row_BQK = clipped_row(offset_BQK, distance)
-        found_BHQK = look_up_each(s_BHQR, row_BQK[:, None])
-        found_BHQK = refusing(found_BHQK, offset_BQK)
-        return s_BHQK + found_BHQK * q.factor, carry
+        bias_BHQK = look_up_each(s_BHQR, row_BQK[:, None])
+        bias_BHQK = refusing(bias_BHQK, offset_BQK)
+        return s_BHQK + bias_BHQK * q.factor, carry
 
     return layered(Encoding(init=init, walk=Walk(score=score)), shared)
 
@@ -81,19 +81,19 @@ def transformer_xl() -> Encoding:
         # for each token instead of each pair.
         codes_BTR = (codes.sines(x.placed, len(w_RHC), 10_000.0, "half", "paper") for x in (q, k))
         (sin_i, cos_i), (sin_j, cos_j) = (jnp.split(r[:, None], 2, axis=-1) for r in codes_BTR)
-        of_sin, of_cos = jnp.split(p_BHQR, 2, axis=-1)
-        turned = [of_sin * sin_i + of_cos * cos_i, of_cos * sin_i - of_sin * cos_i]
+        p_sin, p_cos = jnp.split(p_BHQR, 2, axis=-1)
+        turned = [p_sin * sin_i + p_cos * cos_i, p_cos * sin_i - p_sin * cos_i]
         turned_BHQR = jnp.concatenate(turned, axis=-1).astype(wide)
         key_B1KR = jnp.concatenate([cos_j, sin_j], axis=-1).astype(wide)
         s_position = turned_BHQR @ key_B1KR.swapaxes(-1, -2)
         return s_BHQK + (s_BHK[:, :, None] + s_position) * q.factor, carry
 
-    one_layer = Encoding(walk=Walk(score=score))
+    layer_encoding = Encoding(walk=Walk(score=score))
 
     def at(layer, params, *placed):
-        return one_layer, {**params, "w": pick_layer(params["w"], layer)}, *placed
+        return layer_encoding, {**params, "w": pick_layer(params["w"], layer)}, *placed
 
-    return Encoding(init=init, walk=one_layer.walk, at=at)
+    return Encoding(init=init, walk=layer_encoding.walk, at=at)
 
 
 def deberta_rows(buckets: int, distance: int) -> np.ndarray:
@@ -151,7 +151,7 @@ def deberta(buckets: int = 256, distance: int = 512, flipped: bool = True) -> En
             "queries": tuple(draw(k[1], dims.model, dims.heads, dims.head) for k in keys),
         }
 
-    def row_of(offset_BQK):
+    def table_row(offset_BQK):
         row_BQK = whole(offset_BQK, -distance, distance) + distance
         return look_up(jnp.asarray(rows)[:, None], row_BQK)
 
@@ -161,9 +161,9 @@ def deberta(buckets: int = 256, distance: int = 512, flipped: bool = True) -> En
             "bthc,rhc->bhtr", x_BTHC, r_RHC.astype(x_BTHC.dtype), preferred_element_type=wide
         )
         ahead_BQK = offsets(q.placed, k.placed)
-        row_B1QK = row_of(ahead_BQK)
+        row_B1QK = table_row(ahead_BQK)
         to_position = look_up_each(scores(q.x_BTHC, params["keys"]), row_B1QK)
-        row_B1QK = row_of(-ahead_BQK) if flipped else row_B1QK
+        row_B1QK = table_row(-ahead_BQK) if flipped else row_B1QK
         s_BHKR = scores(k.x_BTHC, params["queries"])
         to_content = look_up_each(s_BHKR, row_B1QK.swapaxes(-1, -2))
         position_BHQK = to_position + to_content.swapaxes(-1, -2)
@@ -171,14 +171,18 @@ def deberta(buckets: int = 256, distance: int = 512, flipped: bool = True) -> En
 
     # Attention divides by sqrt(C); the factor sqrt(3) is left.
     shrink = lambda table, x_BTHC, side: x_BTHC * 3**-0.5 if side == "q" else x_BTHC
-    one_layer = Encoding(rotate=shrink, walk=Walk(score=score))
+    layer_encoding = Encoding(rotate=shrink, walk=Walk(score=score))
 
     def at(layer, params, *placed):
-        own = {name: pick_layer(params[name], layer) for name in ("keys", "queries")}
+        projections = {name: pick_layer(params[name], layer) for name in ("keys", "queries")}
         project = lambda w_DHC: jnp.einsum("rd,dhc->rhc", params["table"], w_DHC)
-        return one_layer, {name: project(w_DHC) for name, w_DHC in own.items()}, *placed
+        return (
+            layer_encoding,
+            {name: project(w_DHC) for name, w_DHC in projections.items()},
+            *placed,
+        )
 
-    return one_layer._replace(init=init, at=at)
+    return layer_encoding._replace(init=init, at=at)
 
 
 @register(

@@ -1,4 +1,4 @@
-"""Methods that change the positions which the parts to their right read.
+"""Methods that change the positions which the parts to their right in a chain read.
 
 All read positions of one axis and the length n of the token's sequence. In evaluation they read
 nothing else, so that padding on either side, packed documents and cached decoding change nothing.
@@ -19,7 +19,8 @@ Per = Literal["example", "batch"]
 
 
 def documents(pos_BT: jax.Array, length_BT: jax.Array, segment_BT: jax.Array) -> jax.Array:
-    """A number for each document of a row, 0 for the last; -1 for padding of two or more tokens.
+    """The number of each token's document in its row, 0 for the last; -1 for padding of two or more
+    tokens.
 
     Documents that have their position 0 are counted from the right, so that queries have the same
     numbers with and without a memory of earlier keys before them.
@@ -34,16 +35,17 @@ def documents(pos_BT: jax.Array, length_BT: jax.Array, segment_BT: jax.Array) ->
     return jnp.where(is_document_BT, later_BT, -1)
 
 
-def drawn(key, group_BT, pos_BT, length_BT, limit: int, each_row=True, room_BT=None) -> jax.Array:
-    """For token p of n, the p-th of n sorted draws from range(limit), without replacement.
+def drawn(key, group_BT, pos_BT, length_BT, limit: int, per_row=True, room_BT=None) -> jax.Array:
+    """The positions of tokens: for token p of n, the p-th of n sorted draws from range(limit),
+    without replacement.
 
     Tokens of a row with the same group share a draw and must have the same length and room; rows
-    share draws unless `each_row`. A draw takes the n smallest of `limit` random numbers, or of the
+    share draws unless `per_row`. A draw takes the n smallest of `limit` random numbers, or of the
     first `room` of them, which is exactly uniform over subsets except for ties, one in 2^32. Time
     and memory: [B, limit] for each group.
     """
-    rows = len(group_BT) if each_row else 1
-    ranks_of = jax.vmap(partial(jnp.searchsorted, side="right"))
+    rows = len(group_BT) if per_row else 1
+    rank = jax.vmap(partial(jnp.searchsorted, side="right"))
 
     def draw(state):
         group, shown_BT = state
@@ -56,7 +58,7 @@ def drawn(key, group_BT, pos_BT, length_BT, limit: int, each_row=True, room_BT=N
             bits_RL = jnp.where(held_BL, bits_RL, ~jnp.uint32(0))
         nth_B1 = jnp.take_along_axis(jnp.sort(bits_RL, axis=1), n_B1 - 1, axis=1)
         count_BL = jnp.cumsum(bits_RL <= nth_B1, axis=1, dtype=jnp.int32)
-        draw_BT = ranks_of(count_BL, pos_BT).astype(jnp.int32)
+        draw_BT = rank(count_BL, pos_BT).astype(jnp.int32)
         next_group = jnp.max(jnp.where(group_BT < group, group_BT, -1))
         return next_group, jnp.where(mine_BT, draw_BT, shown_BT)
 
@@ -67,8 +69,8 @@ def drawn(key, group_BT, pos_BT, length_BT, limit: int, each_row=True, room_BT=N
 def spread(pos_BT: jax.Array, length_BT: jax.Array, limit: int) -> jax.Array:
     """(p + 1)(limit + 1) // (n + 1) - 1, computed within 32 bits."""
     rank_BT, among_BT = (pos_BT + 1).astype(jnp.uint32), (length_BT + 1).astype(jnp.uint32)
-    whole_BT, rest_BT = jnp.uint32(limit + 1) // among_BT, jnp.uint32(limit + 1) % among_BT
-    return (rank_BT * whole_BT + rank_BT * rest_BT // among_BT).astype(jnp.int32) - 1
+    whole_BT, remainder_BT = jnp.uint32(limit + 1) // among_BT, jnp.uint32(limit + 1) % among_BT
+    return (rank_BT * whole_BT + rank_BT * remainder_BT // among_BT).astype(jnp.int32) - 1
 
 
 @register(
@@ -77,7 +79,7 @@ def spread(pos_BT: jax.Array, length_BT: jax.Array, limit: int) -> jax.Array:
     paper="Ruoss et al. 2023, arXiv 2305.16843",
     beyond="error",
     reads=lambda o, n: Range(0, min(n, o.limit)),
-    moves=lambda o, n, given, training: Range(
+    moves=lambda o, n, span, training: Range(
         0, n if o.evaluate == "plain" and not training else o.limit
     ),
 )
@@ -124,8 +126,8 @@ def randomized(
     formula="t -> t length / n where n > length, else t",
     paper="Chen et al. 2023, arXiv 2306.15595",
     beyond="interpolate",
-    moves=lambda o, n, given, training: (
-        Range(*(end * o.length / n for end in given)) if n > o.length else given
+    moves=lambda o, n, span, training: (
+        Range(*(end * o.length / n for end in span)) if n > o.length else span
     ),
 )
 def interpolated(length: Count = 512) -> Encoding:
@@ -147,8 +149,8 @@ def interpolated(length: Count = 512) -> Encoding:
     formula="t -> min(t, length - 1)",
     paper="textbook",
     beyond="clamp",
-    moves=lambda o, n, given, training: Range(
-        min(given.low, o.length - 1), min(given.below, o.length)
+    moves=lambda o, n, span, training: Range(
+        min(span.low, o.length - 1), min(span.below, o.length)
     ),
 )
 def clamped(length: Count = 512) -> Encoding:

@@ -30,16 +30,18 @@ from posenc_jax.encodings.positions import Per
 from posenc_jax.layout import Layout, contiguous, order_of, over_sequence, rising
 
 
-def sequence_keys(key: jax.Array, layout: Layout, each_row: bool = True) -> jax.Array:
-    """A key for each token, [B, T], the same in a sequence; rows share keys unless `each_row`."""
+def sequence_keys(key: jax.Array, layout: Layout, per_row: bool = True) -> jax.Array:
+    """A random key for each token, [B, T], the same in a sequence; rows share keys unless
+    `per_row`.
+    """
     row_B = jnp.arange(len(layout.segment_BT), dtype=jnp.int32)
     fold = jax.vmap(jax.random.fold_in, (None, 0))
-    key_B = fold(key, row_B if each_row else 0 * row_B)
+    key_B = fold(key, row_B if per_row else 0 * row_B)
     return jax.vmap(fold)(key_B, layout.segment_BT)
 
 
-def each(draw: Callable, key_BT: jax.Array, *args_BT: jax.Array) -> jax.Array:
-    """draw(key, *args) for each token."""
+def per_token(draw: Callable, key_BT: jax.Array, *args_BT: jax.Array) -> jax.Array:
+    """Calls draw(key, *args) for each token."""
     return jax.vmap(jax.vmap(draw))(key_BT, *args_BT)
 
 
@@ -47,8 +49,8 @@ def each(draw: Callable, key_BT: jax.Array, *args_BT: jax.Array) -> jax.Array:
     kind="positions",
     formula="t -> t + k, in training with one k for each sequence, uniform over 0 .. shift",
     paper="Kiyono et al. 2021, arXiv 2109.05644",
-    moves=lambda o, n, given, training: Range(
-        given.low + (0 if training else o.still), given.below + (o.shift if training else o.still)
+    moves=lambda o, n, span, training: Range(
+        span.low + (0 if training else o.still), span.below + (o.shift if training else o.still)
     ),
 )
 def shifted(shift: Whole = 500, still: Whole = 0) -> Encoding:
@@ -66,13 +68,14 @@ def shifted(shift: Whole = 500, still: Whole = 0) -> Encoding:
         if key is None:
             return pos_BT + still
         draw = lambda k: jax.random.randint(k, (), 0, shift + 1, jnp.int32)
-        return pos_BT + each(draw, sequence_keys(key, layout)).astype(pos_BT.dtype)
+        return pos_BT + per_token(draw, sequence_keys(key, layout)).astype(pos_BT.dtype)
 
     return Encoding(place=place)
 
 
-def _cape_moves(o, n, given, training):
-    low, below = (end - (n - 1) / 2 if o.normalize else end for end in given)
+def _cape_moves(o, n, span, training):
+    """`Card.moves` of `cape`."""
+    low, below = (end - (n - 1) / 2 if o.normalize else end for end in span)
     if not training:
         return Range(low, below)
     low, below = low - o.shift - o.jitter, below + o.shift + o.jitter
@@ -114,9 +117,11 @@ def cape(
             return pos_BT
         uniform = lambda k: jax.random.uniform(k, (), float, -1.0, 1.0)
         keys = [sequence_keys(k, layout) for k in jax.random.split(key, 3)]
-        token_keys = each(jax.random.fold_in, keys[2], layout.pos_BT.astype(jnp.int32))
-        moved_BT = pos_BT + shift * each(uniform, keys[0]) + jitter * each(uniform, token_keys)
-        return jnp.exp(np.log(scale) * each(uniform, keys[1])) * moved_BT
+        token_keys = per_token(jax.random.fold_in, keys[2], layout.pos_BT.astype(jnp.int32))
+        moved_BT = (
+            pos_BT + shift * per_token(uniform, keys[0]) + jitter * per_token(uniform, token_keys)
+        )
+        return jnp.exp(np.log(scale) * per_token(uniform, keys[1])) * moved_BT
 
     return Encoding(place=place)
 
@@ -126,8 +131,8 @@ def cape(
     formula="t -> t, in training t + k for t >= m, m uniform over 1 .. (n + 1) // 2 and k over "
     "0 .. limit - n",
     paper="Zhu et al. 2023, arXiv 2309.10400",
-    moves=lambda o, n, given, training: Range(
-        given.low, given.below + (max(o.limit - n, 0) if training else 0)
+    moves=lambda o, n, span, training: Range(
+        span.low, span.below + (max(o.limit - n, 0) if training else 0)
     ),
 )
 def pose(limit: Count = 8192) -> Encoding:
@@ -148,22 +153,22 @@ def pose(limit: Count = 8192) -> Encoding:
             return pos_BT
         first_key, jump_key = (sequence_keys(k, layout) for k in jax.random.split(key))
         draw = lambda k, low, most: jax.random.randint(k, (), low, most + 1, jnp.int32)
-        first_BT = each(draw, first_key, jnp.ones_like(n_BT), (n_BT + 1) // 2)
-        jump_BT = each(draw, jump_key, jnp.zeros_like(n_BT), jnp.maximum(limit - n_BT, 0))
+        first_BT = per_token(draw, first_key, jnp.ones_like(n_BT), (n_BT + 1) // 2)
+        jump_BT = per_token(draw, jump_key, jnp.zeros_like(n_BT), jnp.maximum(limit - n_BT, 0))
         return pos_BT + jnp.where(pos_BT >= first_BT, jump_BT, 0).astype(pos_BT.dtype)
 
     return Encoding(place=place)
 
 
-def by_group(layout: Layout, key, room_BT, limit: int, each_row: bool = True) -> jax.Array:
-    """The positions of groups [B, T]: g + k, or 0 for tokens of no group; NaN from `limit` on.
+def by_group(layout: Layout, key, room_BT, limit: int, per_row: bool = True) -> jax.Array:
+    """Positions by group [B, T]: g + k, or 0 for tokens of no group; NaN from `limit` on.
 
     k is 0 in evaluation; with a key, uniform over 0 .. room - 1, one for each sequence.
     """
     offset_BT = jnp.zeros_like(layout.group_BT)
     if key is not None:
         draw = lambda k, room: jax.random.randint(k, (), 0, room, jnp.int32)
-        offset_BT = each(draw, sequence_keys(key, layout, each_row), room_BT)
+        offset_BT = per_token(draw, sequence_keys(key, layout, per_row), room_BT)
     shown_BT = jnp.where(layout.group_BT > 0, layout.group_BT + offset_BT, 0)
     return jnp.where(shown_BT < limit, shown_BT.astype(float), jnp.nan)
 
@@ -171,7 +176,7 @@ def by_group(layout: Layout, key, room_BT, limit: int, each_row: bool = True) ->
 # Fields of the card of a method that reads groups.
 GROUPED: dict[str, Any] = {
     "beyond": "error",
-    "moves": lambda o, n, given, training: Range(0, o.limit),
+    "moves": lambda o, n, span, training: Range(0, o.limit),
 }
 
 
@@ -234,7 +239,7 @@ def coupled(limit: Count = 512) -> Encoding:
 UNITS: dict[str, Any] = {
     "paper": "He et al. 2024 (BiPE), arXiv 2401.16421",
     "groups": "unit",
-    "moves": lambda o, n, given, training: Range(0, n),
+    "moves": lambda o, n, span, training: Range(0, n),
 }
 
 

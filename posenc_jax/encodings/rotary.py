@@ -42,6 +42,7 @@ def rope(base: Positive = 10_000.0, pairing: Pairing = "half", values: bool = Fa
 
 
 def _check_share(share: float) -> None:
+    """Raises a FieldError for a share outside (0, 1]."""
     require(0 < share <= 1, "share", share, "must be above 0 and at most 1")
 
 
@@ -83,9 +84,9 @@ def p_rope(share: float = 0.75, base: Positive = 10_000.0, pairing: Pairing = "h
     _check_share(share)
 
     def frequencies(head):
-        kept = int(head // 2 * share)
-        require(kept > 0, "share", share, f"of the pairs of a head of {head} is none")
-        return np.where(np.arange(head // 2) < kept, rotation.ladder(head, base), 0.0)
+        turning = int(head // 2 * share)
+        require(turning > 0, "share", share, f"of the pairs of a head of {head} is none")
+        return np.where(np.arange(head // 2) < turning, rotation.ladder(head, base), 0.0)
 
     return rotation.turning(frequencies, pairing)
 

@@ -25,30 +25,31 @@ EARLY = 1e-3
 
 
 def split_axes(pos_BTA: jax.Array, axes: int) -> list[jax.Array]:
-    """Positions [B, T, axes] as one [B, T] for each axis. FieldError: another shape."""
+    """Splits positions [B, T, axes] into one [B, T] for each axis. FieldError: another shape."""
     return [with_axes(pos_BTA, axes)[..., a] for a in range(axes)]
 
 
 def angles_by_axis(pos_A: Sequence[jax.Array], freq_F: np.ndarray, axis_F: np.ndarray) -> jax.Array:
-    """Angles [B, T, 1, F]: pair f turns by position axis_F[f] of those given, each [B, T]."""
+    """Angles [B, T, 1, F]: pair f turns by the positions pos_A[axis_F[f]], [B, T]."""
     rows_A = [np.flatnonzero(axis_F == a) for a in range(len(pos_A))]
-    found = [angles(pos_A[a], freq_F[rows_F][None]) for a, rows_F in enumerate(rows_A)]
-    return jnp.concatenate(found, axis=-1)[..., np.argsort(np.concatenate(rows_A))]
+    angles_A = [angles(pos_A[a], freq_F[rows_F][None]) for a, rows_F in enumerate(rows_A)]
+    return jnp.concatenate(angles_A, axis=-1)[..., np.argsort(np.concatenate(rows_A))]
 
 
 def turns_by_axis(pos_A: Sequence[jax.Array], freq_F: np.ndarray, axis_F: np.ndarray) -> Turn:
-    """The table of `angles_by_axis`."""
+    """Cosines and sines of `angles_by_axis`."""
     return turns(angles_by_axis(pos_A, freq_F, axis_F))
 
 
 def turns_2d(pos_BTA: jax.Array, freq_AHF: jax.Array) -> Turn:
-    """The table of angles row * frequency + column * frequency, [B, T, H, F]."""
+    """Cosines and sines of the angles row * frequency + column * frequency, [B, T, H, F]."""
     pairs = zip(split_axes(pos_BTA, 2), freq_AHF, strict=True)
     row, column = (angles(pos_BT, freq_HF.astype(float)) for pos_BT, freq_HF in pairs)
     return turns(row + column)
 
 
 def check_quarters(head: int) -> None:
+    """Raises a FieldError if 4 does not divide the width of a head."""
     if head < 4 or head % 4:
         raise FieldError("head", f"{head} channels; two axes of pairs need a width that 4 divides")
 
@@ -84,7 +85,7 @@ def axial(base: Positive = 100.0, pairing: Pairing = "half", bands: Bands = "sam
 
 
 def crossed(key: jax.Array, heads: int, head: int, base: float) -> jax.Array:
-    """First frequencies of `mixed`, [2, H, F] by row and by column: a random cross for each head.
+    """Initial frequencies of `mixed`, [2, H, F] by row and by column: a random cross for each head.
 
     Pairs k and C/4 + k of a head turn along two directions at a right angle, at base^(-4k/C).
     FieldError: 4 does not divide the width of the head.
@@ -115,14 +116,16 @@ def mixed(base: Positive = 10.0, pairing: Pairing = "half") -> Encoding:
     return each_layer(rotary(pairing, table, init=init))
 
 
-def shares(of: int) -> tuple[int, int, int]:
-    """Pairs or heads for time, height and width: about 1/4, 3/8 and 3/8."""
-    time = max(of // 4, 1)
-    return time, (of - time + 1) // 2, (of - time) // 2
+def shares(count: int) -> tuple[int, int, int]:
+    """Splits `count` pairs or heads into those for time, height and width: about 1/4, 3/8 and
+    3/8.
+    """
+    time = max(count // 4, 1)
+    return time, (count - time + 1) // 2, (count - time) // 2
 
 
 def pair_axes(pairs: int, sections: tuple[int, ...], order: Order) -> np.ndarray:
-    """Which of (time, height, width) each pair of a head turns by: 0, 1 or 2, int [F].
+    """The axis by which each pair of a head turns, 0 for time, 1 for height, 2 for width, int [F].
 
     Without sections: those of Qwen2-VL, 1/4, 3/8, 3/8; interleaved, of Qwen3-VL, 3/8, 5/16, 5/16.
 
@@ -172,20 +175,20 @@ def mrope(
     FieldError: sections that are not three numbers; later, sections that are not the head's pairs
     or do not interleave.
     """
-    three("sections", sections, of="pairs")
+    three("sections", sections, unit="pairs")
     return pairs_by_axis(lambda pairs: pair_axes(pairs, sections, order), base, pairing)
 
 
-def pairs_by_axis(axis_of: Callable[[int], np.ndarray], base: float, pairing: Pairing) -> Encoding:
-    """`rope` whose pairs turn by time, height or width: axis_of(number of pairs) -> 0 to 2, [F]."""
+def pairs_by_axis(axis_fn: Callable[[int], np.ndarray], base: float, pairing: Pairing) -> Encoding:
+    """`rope` whose pairs turn by time, height or width: axis_fn(number of pairs) -> 0 to 2, [F]."""
 
     def frequencies(head):
         freq_F = ladder(head, base)
-        axis_of(len(freq_F))
+        axis_fn(len(freq_F))
         return freq_F
 
     def table(params, placed, dims):
-        return turns_by_axis(placed, ladder(dims.head, base), axis_of(dims.head // 2))
+        return turns_by_axis(placed, ladder(dims.head, base), axis_fn(dims.head // 2))
 
     return rotary(pairing, table, frequencies, place=split_three)
 

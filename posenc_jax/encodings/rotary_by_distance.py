@@ -1,4 +1,4 @@
-"""Context extension of rotary by distance: near keys as in rope, far keys at shorter distances.
+"""Context extension of rotary by distance: near keys as in rope, far keys at shortened distances.
 
 A far distance is a difference of two other angles of query and key, so each kind of far key takes a
 product of its own. The methods use the weights of `rope` and have no parameters. The papers are
@@ -20,7 +20,8 @@ from posenc_jax.encodings.rotation import Pairing, angles, ladder, turn, turns
 
 
 class Far(NamedTuple):
-    """A kind of far key: (positions [B, T], frequencies [F]) -> angles [B, T, 1, F] of each side.
+    """A kind of far key, with the angles of queries and of keys: functions (positions [B, T],
+    frequencies [F]) -> [B, T, 1, F].
 
     here: (query's position, key's position) -> whether a key behind the query is of this kind.
     """
@@ -36,7 +37,7 @@ def at(pos_BT: jax.Array, freq_F: np.ndarray) -> jax.Array:
 
 
 def by_distance(far: Sequence[Far], base: float, pairing: Pairing) -> Encoding:
-    """`rope`, whose product of query and key is replaced by another one for each kind of far key.
+    """`rope`, with another product of query and key for each kind of far key.
 
     Logits of near keys are those of `rope` to the bit.
     """
@@ -71,6 +72,9 @@ def by_distance(far: Sequence[Far], base: float, pairing: Pairing) -> Encoding:
 
 
 def _beyond(window: int) -> Callable:
+    """A function (query's position, key's position) -> whether the key is `window` or more
+    behind.
+    """
     return lambda i, j: i - j >= window
 
 

@@ -1,4 +1,4 @@
-"""Rotary methods that do not turn by one angle a pair: FoPE (sums of waves), PoPE (polar)."""
+"""Rotary methods whose pairs do not turn by one angle: FoPE (sums of waves), PoPE (polar)."""
 
 import jax
 import jax.numpy as jnp
@@ -46,7 +46,7 @@ def fope(
     FieldError, later: no pair turns.
     """
 
-    def kept(head):
+    def turning_frequencies(head):
         freq_F = rotation.ladder(head, base)
         return freq_F[rotation.whole_turns(freq_F, length)]
 
@@ -57,25 +57,25 @@ def fope(
         return jnp.eye(waves)[None, None] + noise
 
     def init(key, dims):
-        waves = len(kept(dims.head))
+        waves = len(turning_frequencies(dims.head))
         noisy = near_identity(dims.heads, waves, lambda shape: jax.random.normal(key, shape))
         return dict(zip(("cos", "sin"), noisy, strict=True)) if learned else {}
 
     def drawn(dims):
         draw = np.random.default_rng(seed).standard_normal
-        return near_identity(dims.heads, len(kept(dims.head)), draw)
+        return near_identity(dims.heads, len(turning_frequencies(dims.head)), draw)
 
     def table(params, pos_BT, dims):
-        freq_G = kept(dims.head)
+        freq_G = turning_frequencies(dims.head)
         learned_sums = (params["cos"], params["sin"]) if learned else None
         sums = learned_sums or by_head(drawn, params, dims, axis=1)
         waves = rotation.turns(rotation.angles(with_axes(pos_BT), freq_G[None]))
         still = [(0, 0)] * 3 + [(0, dims.head // 2 - len(freq_G))]
 
-        def summed(wave, sum_HGG, rest):
+        def summed(wave, sum_HGG, fill):
             sum_HGG = sum_HGG.astype(wave.dtype)  # tensor cores would round to ten bits
             mixed = jnp.einsum("btg,hgf->bthf", wave[:, :, 0], sum_HGG, precision="highest")
-            return jnp.pad(mixed, still, constant_values=rest)
+            return jnp.pad(mixed, still, constant_values=fill)
 
         return Turn(summed(waves.cos, sums[0], 1), summed(waves.sin, sums[1], 0))
 

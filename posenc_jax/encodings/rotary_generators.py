@@ -29,7 +29,7 @@ REACH = 8  # trained images, side by side, that the positions of `liere` may spa
 
 
 def antisymmetric(raw: jax.Array) -> jax.Array:
-    """Antisymmetric matrices, float32 or wider, from the entries above the diagonal."""
+    """Antisymmetric matrices, float32 or wider, made of the entries of `raw` above the diagonal."""
     upper = jnp.triu(raw.astype(float), 1)
     return upper - jnp.swapaxes(upper, -1, -2)
 
@@ -128,7 +128,7 @@ def string(base: Positive = 10.0, basis: Literal["cayley", "circulant"] = "cayle
 
 
 def turn_in_basis(table: tuple[Turn, jax.Array], x_BTHC: jax.Array, side: str) -> jax.Array:
-    """`rotate` by a `Turn`, of vectors in the basis [1, 1, H, C, C], in which they stay.
+    """The hook `rotate`: turns vectors in the basis [1, 1, H, C, C], and leaves them in it.
 
     Their dtype there is that of x, as after any projection: XLA for a TPU would keep copies of
     float32, twice the memory.
@@ -140,7 +140,9 @@ def turn_in_basis(table: tuple[Turn, jax.Array], x_BTHC: jax.Array, side: str) -
 
 
 def cayley(skew_HCC: jax.Array) -> jax.Array:
-    """(I - S)(I + S)^-1 of each head, S antisymmetric by the entries above the diagonal."""
+    """(I - S)(I + S)^-1 for each head; S is antisymmetric, made of the entries above the
+    diagonal.
+    """
     skew_HCC = antisymmetric(skew_HCC)
     eye = jnp.eye(skew_HCC.shape[-1], dtype=skew_HCC.dtype)[None]
     return jnp.linalg.solve(eye + skew_HCC, eye - skew_HCC)
@@ -156,6 +158,7 @@ def _fourier(head: int) -> np.ndarray:
 
 
 def _nodes(branches: int, depth: int) -> int:
+    """The number of nodes of a complete tree."""
     return sum(branches**level for level in range(depth + 1))
 
 
@@ -206,8 +209,8 @@ def tree(branches: Several = 2, depth: Count = 8, base: Positive = 10_000.0) -> 
             taken.append(jnp.where(node_BT > 0, above_BT % branches, -1))
             node_BT = above_BT // branches
         step_RHCC = jax.scipy.linalg.expm(antisymmetric(params["skew"]))
-        kept_BT = jnp.where(held_BT, jnp.ones((), step_RHCC.dtype), jnp.nan)
-        return {"taken": jnp.stack(taken, -1), "step": step_RHCC[None, None], "kept": kept_BT}
+        valid_BT = jnp.where(held_BT, jnp.ones((), step_RHCC.dtype), jnp.nan)
+        return {"taken": jnp.stack(taken, -1), "step": step_RHCC[None, None], "kept": valid_BT}
 
     def rotate(table, x_BTHC, side):
         step_RHCC = table["step"][0, 0]

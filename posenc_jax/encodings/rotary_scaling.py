@@ -17,7 +17,7 @@ from posenc_jax.encoding import Encoding
 from posenc_jax.encodings import rotation
 from posenc_jax.encodings.card import Count, Factor, NotNegative, Positive, register, require
 from posenc_jax.encodings.positions import drawn
-from posenc_jax.encodings.positions_augmented import each, sequence_keys
+from posenc_jax.encodings.positions_augmented import per_token, sequence_keys
 from posenc_jax.encodings.rotation import TURN, Pairing, Turn
 from posenc_jax.recipes import recorded
 
@@ -35,7 +35,7 @@ def pi(base: Positive = 10_000.0, pairing: Pairing = "half", factor: Factor = 4.
 
 
 def slowed(pos_BT: jax.Array, freq_F: np.ndarray, by: jax.Array) -> Turn:
-    """Turns at frequencies times `by` [B, T, 1, F]; exact where that is 1, as far as `angles` is.
+    """Turns at the frequencies times `by` [B, T, 1, F]; as exact as `angles` where `by` is 1.
 
     Elsewhere a frequency is a float32; at far positions queries and keys have the same error in
     their angle, which cancels.
@@ -46,7 +46,7 @@ def slowed(pos_BT: jax.Array, freq_F: np.ndarray, by: jax.Array) -> Turn:
 
 
 def ntk_power(head: int) -> np.ndarray:
-    """Each pair's exponent of a stretch s: (s^(C/(C-2)))^(-2k/C) = s^(-2k/(C-2))."""
+    """The exponent of a stretch s for each pair: (s^(C/(C-2)))^(-2k/C) = s^(-2k/(C-2))."""
     return -2 * np.arange(head // 2) / max(head - 2, 1)
 
 
@@ -153,7 +153,7 @@ def clex(
             return pos_BT, least_BT
         scale_key, place_key = jax.random.split(key)
         draw = lambda k, least: jax.random.randint(k, (), least, scales + 1, jnp.int32)
-        scale_BT = each(draw, sequence_keys(scale_key, layout), least_BT)
+        scale_BT = per_token(draw, sequence_keys(scale_key, layout), least_BT)
         room_BT, pos_BT = scale_BT * jnp.minimum(n_BT, length), pos_BT.astype(jnp.int32)
         inner = layout.segment_BT, pos_BT - 1, n_BT - 2
         shown_BT = 1 + drawn(place_key, *inner, scales * length, room_BT=room_BT - 2)
@@ -169,8 +169,8 @@ def clex(
     return rotation.rotary(pairing, table, init=init, place=place)
 
 
-def _kept(head, base, length, beta_fast, beta_slow, ramp: Ramp) -> np.ndarray:
-    """The share of each frequency that is kept as trained: 1 for fast pairs, 0 for slow ones."""
+def _trained_share(head, base, length, beta_fast, beta_slow, ramp: Ramp) -> np.ndarray:
+    """The share of each pair's trained frequency that stays: 1 for fast pairs, 0 for slow ones."""
     if ramp == "turns":
         count = length * rotation.ladder(head, base) / TURN
         if beta_fast == beta_slow:  # a step, as in Llama 4
@@ -186,14 +186,16 @@ def _kept(head, base, length, beta_fast, beta_slow, ramp: Ramp) -> np.ndarray:
 def by_parts(
     base: float, factor: float, length: int, beta_fast: float, beta_slow: float, ramp: Ramp
 ) -> Callable[[int], np.ndarray]:
-    """head width -> the frequencies of `ntk_by_parts`, float64 [F]. FieldError: as there."""
+    """A function (head width) -> the frequencies of `ntk_by_parts`, float64 [F]. FieldError: as
+    there.
+    """
     rule = f"must be beta_slow {beta_slow} or more"
     require(beta_slow <= beta_fast, "beta_fast", beta_fast, rule)
     require(ramp == "turns" or base > 1, "base", base, f"must be above 1 for ramp {ramp!r}")
 
     def frequencies(head):
-        kept = _kept(head, base, length, beta_fast, beta_slow, ramp)
-        return rotation.ladder(head, base) * (kept + (1 - kept) / factor)
+        share = _trained_share(head, base, length, beta_fast, beta_slow, ramp)
+        return rotation.ladder(head, base) * (share + (1 - share) / factor)
 
     return frequencies
 
@@ -228,14 +230,14 @@ def ntk_by_parts(
 
 
 def root_temperature(factor: float, mscale: float = 1.0, mscale_all_dim: float = 0.0) -> float:
-    """What queries and keys are each multiplied by: 0.1 ln(factor) + 1, or a quotient of two."""
+    """The factor of queries and of keys: 0.1 ln(factor) + 1, or a quotient of two such."""
     at = lambda scale: 0.1 * scale * float(np.log(factor)) + 1.0
     return at(mscale) / at(mscale_all_dim)
 
 
 @recorded
 def louder(encoding: Encoding, amplitude: float) -> Encoding:
-    """The rotary encoding, and queries and keys each multiplied by the amplitude."""
+    """The rotary encoding with queries and keys each multiplied by the amplitude."""
     plain = encoding.table
     assert plain is not None
 

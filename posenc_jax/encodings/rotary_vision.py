@@ -13,7 +13,7 @@ from posenc_jax.backends.matrix_rotation import each_times
 from posenc_jax.encoding import Encoding
 from posenc_jax.encodings import rotary_axes, rotation
 from posenc_jax.encodings.card import Count, Factor, Positive, Whole, register, require, three
-from posenc_jax.encodings.positions_augmented import each, sequence_keys
+from posenc_jax.encodings.positions_augmented import per_token, sequence_keys
 from posenc_jax.encodings.rotation import TURN, Pairing, Turn
 from posenc_jax.heads import by_head, tell_heads
 from posenc_jax.options import FieldError
@@ -50,7 +50,8 @@ def gta(size: Count = 16, pairing: Pairing = "interleaved") -> Encoding:
 
 
 def projection(intrinsics, world_to_camera, size: tuple[int, int]) -> np.ndarray:
-    """Cameras' matrices [..., 4, 4] from the world to the image, in whole images from its middle.
+    """The matrices [..., 4, 4] of cameras from the world to the image, in units of the image, from
+    its middle.
 
     intrinsics [..., 3, 3] and size (width, height) are in pixels; world_to_camera is [..., 4, 4].
     """
@@ -61,7 +62,7 @@ def projection(intrinsics, world_to_camera, size: tuple[int, int]) -> np.ndarray
 
 
 def inverse(m_BT11UV: jax.Array) -> jax.Array:
-    """The inverse of 4 x 4 matrices, of cross products of their columns (Lengyel 2016).
+    """The inverse of 4 x 4 matrices, by cross products of their columns (Lengyel 2016).
 
     It is as exact as `jnp.linalg.inv`, which factors them: a TPU pads rows to 128 numbers for that.
     """
@@ -169,10 +170,12 @@ def dinov3(
         if key is None:
             return pos_A, None
         uniform = lambda k: jax.random.uniform(k, (), float, -1.0, 1.0)
-        stretch = lambda k, most: jnp.exp(np.log(most) * each(uniform, sequence_keys(k, layout)))
-        *own, both = jax.random.split(key, 3)
+        stretch = lambda k, most: jnp.exp(
+            np.log(most) * per_token(uniform, sequence_keys(k, layout))
+        )
+        *axis_keys, both = jax.random.split(key, 3)
         centre = lambda pos_BT, size: (2 * pos_BT.astype(float) + 1) / size - 1
-        drawn = zip(pos_A, sizes, own, strict=True)
+        drawn = zip(pos_A, sizes, axis_keys, strict=True)
         moved_A = [stretch(k, jitter) * centre(pos_BT, size) for pos_BT, size, k in drawn]
         return pos_A, [stretch(both, rescale) * moved_BT for moved_BT in moved_A]
 
@@ -209,25 +212,25 @@ def mhrope(
 
     FieldError: heads that are not three numbers; later, more heads than the model has.
     """
-    three("heads", heads, of="heads")
+    three("heads", heads, unit="heads")
 
     def table(params, placed, dims):
-        return by_head(partial(of_all, placed), params, dims, axis=2)
+        return by_head(partial(all_heads, placed), params, dims, axis=2)
 
-    def of_all(placed, dims):
+    def all_heads(placed, dims):
         number_A = heads or rotary_axes.shares(dims.heads)
-        left = dims.heads - sum(number_A)
-        require(left >= 0, "heads", heads, f"are more than the model's {dims.heads}")
+        unturned = dims.heads - sum(number_A)
+        require(unturned >= 0, "heads", heads, f"are more than the model's {dims.heads}")
         freq_1F = rotation.ladder(dims.head, base)[None]
         turned = [rotation.turns(rotation.angles(pos_BT, freq_1F)) for pos_BT in placed]
         still = jnp.zeros_like(turned[0].cos)
         turned.append(Turn(still + 1, still))
-        numbers = *number_A, left
+        numbers = *number_A, unturned
 
-        def of_heads(waves):  # each axis has its cosines, which its heads share
+        def repeat_heads(waves):  # each axis has its cosines, which its heads share
             return jnp.concatenate([*map(partial(jnp.repeat, axis=2), waves, numbers)], axis=2)
 
-        return Turn(*map(of_heads, zip(*turned, strict=True)))
+        return Turn(*map(repeat_heads, zip(*turned, strict=True)))
 
     return rotation.rotary(pairing, table, place=rotary_axes.split_three, of_heads=tell_heads)
 
@@ -252,10 +255,10 @@ def video_rope(
     FieldError, later: more pairs than a head has.
     """
 
-    def axis_of(pairs):
+    def pair_axes(pairs):
         space = pairs - (max(pairs // 4, 1) if time is None else time)
         require(space >= 0, "time", time, f"is more than the {pairs} pairs of a head")
         pair_F = np.arange(pairs)
         return np.where(pair_F < space, 1 + pair_F % 2, 0)
 
-    return rotary_axes.pairs_by_axis(axis_of, base, pairing)
+    return rotary_axes.pairs_by_axis(pair_axes, base, pairing)

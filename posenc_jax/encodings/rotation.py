@@ -1,4 +1,5 @@
-"""Shared by rotary methods: angles that are exact at far positions, their table, the rotation.
+"""Helpers of rotary methods: angles that are exact at far positions, their cosines and sines, the
+rotation.
 
 The table is cosines and sines [B, T, 1|H, F], float32 or wider, made once for a forward pass. F is
 the number of channel pairs of a head that turn.
@@ -33,7 +34,7 @@ class Turn(NamedTuple):
 
 
 def angles(pos_BT: jax.Array, freq: np.ndarray | jax.Array) -> jax.Array:
-    """Angles position * frequency, without whole turns unless 64-bit floats are enabled.
+    """The angles position * frequency, without whole turns unless 64-bit floats are enabled.
 
     A frequency is made a 64-bit fixed-point fraction of a turn. In its product with an integer
     position, int32 overflow drops the whole turns; the rest is exact to 2^-30 of a turn. The
@@ -62,10 +63,12 @@ def angles(pos_BT: jax.Array, freq: np.ndarray | jax.Array) -> jax.Array:
 
 
 @partial(jax.jit, inline=True)
-def _phase(pos, word, rest, freq):
-    """Position times frequency without whole turns, from the frequency's `_words`."""
+def _phase(pos, word, residual, freq):
+    """Position times frequency without whole turns, from the two words of the frequency, see
+    `_words`.
+    """
     whole = jnp.floor(pos).astype(jnp.int32)
-    phase = whole * word + (whole.astype(jnp.float32) * rest).astype(jnp.int32)
+    phase = whole * word + (whole.astype(jnp.float32) * residual).astype(jnp.int32)
     angle = phase.astype(jnp.float32) * np.float32(TURN / 2**32)
     if jnp.issubdtype(pos.dtype, jnp.floating):
         part = pos.astype(jnp.float32) - whole.astype(jnp.float32)
@@ -74,7 +77,9 @@ def _phase(pos, word, rest, freq):
 
 
 def _words(freq):
-    """The fraction of a turn per token, times 2^32: the nearest int32, and the rest as float32."""
+    """The fraction of a turn per token, times 2^32, as the nearest int32 and the remainder as
+    float32.
+    """
     if isinstance(freq, np.ndarray):
         scaled = _fraction(np, freq / TURN) * 2.0**32
         word = np.minimum(np.round(scaled), 2.0**31 - 1)
@@ -82,20 +87,20 @@ def _words(freq):
     # The product of two 12-bit numbers is exact in float32; int32 sums drop whole turns.
     bits = jax.lax.bitcast_convert_type(freq, jnp.int32)
     high = jax.lax.bitcast_convert_type(bits & np.int32(-(2**12)), jnp.float32)
-    word, rest = jnp.zeros_like(bits), jnp.zeros_like(freq)
+    word, residual = jnp.zeros_like(bits), jnp.zeros_like(freq)
     for part in (high, freq - high):
         for piece in PIECES:
             scaled = _fraction(jnp, part * piece) * np.float32(2.0**32)
             near = jnp.round(scaled)
-            word, rest = word + near.astype(jnp.int32), rest + (scaled - near)
-    near = jnp.round(rest)
-    return word + near.astype(jnp.int32), rest - near
+            word, residual = word + near.astype(jnp.int32), residual + (scaled - near)
+    near = jnp.round(residual)
+    return word + near.astype(jnp.int32), residual - near
 
 
 def _fraction(xp, turns):
-    """The turns without whole ones, in [-1/2, 1/2)."""
-    left = turns - xp.round(turns)
-    return xp.where(left == 0.5, -left, left)
+    """The number of turns without the whole ones, in [-1/2, 1/2)."""
+    fraction = turns - xp.round(turns)
+    return xp.where(fraction == 0.5, -fraction, fraction)
 
 
 def ladder(head: int, base: float) -> np.ndarray:
@@ -109,7 +114,9 @@ def ladder(head: int, base: float) -> np.ndarray:
 
 
 def whole_turns(freq_F: np.ndarray, length: float) -> np.ndarray:
-    """Which frequencies make a whole turn within `length` tokens: bool [F]. FieldError: none."""
+    """Whether each frequency makes a whole turn within `length` tokens: bool [F]. FieldError: none
+    does.
+    """
     whole_F = freq_F * length >= TURN
     require(bool(whole_F.any()), "length", length, "tokens are less than one turn of any pair")
     return whole_F
@@ -117,23 +124,24 @@ def whole_turns(freq_F: np.ndarray, length: float) -> np.ndarray:
 
 @partial(jax.jit, inline=True)
 def turns(angle: jax.Array) -> Turn:
+    """The cosines and sines of angles."""
     return Turn(jnp.cos(angle), jnp.sin(angle))
 
 
 @partial(jax.jit, static_argnames="pairing", inline=True)
 def turn(table: Turn, x_BTHC: jax.Array, pairing: Pairing) -> jax.Array:
-    """x with its first 2F channels rotated in pairs; same shape and dtype.
+    """Returns x with its first 2F channels rotated in pairs; same shape and dtype.
 
     Pair k is channels (k, k + F) for "half", (2k, 2k + 1) for "interleaved".
     """
     width = 2 * table.cos.shape[-1]
     turned = turn_pairs(*table, x_BTHC[..., :width], apart=pairing == "half")
-    rest = x_BTHC[..., width:]
-    return jnp.concatenate([turned, rest], axis=-1) if rest.shape[-1] else turned
+    unturned = x_BTHC[..., width:]
+    return jnp.concatenate([turned, unturned], axis=-1) if unturned.shape[-1] else turned
 
 
 def with_length(key, layout: Layout) -> tuple[jax.Array, jax.Array]:
-    """`place` of methods that read the sequence's length n: (pos_BT, length_BT)."""
+    """The hook `place` of methods that read the sequence's length n: (pos_BT, length_BT)."""
     return with_axes(layout.pos_BT), layout.length_BT
 
 
@@ -163,19 +171,19 @@ def rotary(
         return {}
 
     def rotate(table, x_BTHC, side):
-        made = table[side] if isinstance(table, dict) else table
-        made = made._replace(sin=-made.sin) if side == "o" else made
-        check_width(made, len(frequencies(x_BTHC.shape[-1])), "pairs")
-        return turn(made, x_BTHC, pairing)
+        factors = table[side] if isinstance(table, dict) else table
+        factors = factors._replace(sin=-factors.sin) if side == "o" else factors
+        check_width(factors, len(frequencies(x_BTHC.shape[-1])), "pairs")
+        return turn(factors, x_BTHC, pairing)
 
     return Encoding(**{"init": init, "table": table, "rotate": rotate, **hooks})
 
 
 def check_width(table: Turn, wanted: int, what: str) -> None:
-    """FieldError unless the table has as many pairs (or channels) as queries and keys."""
-    if (made := table.cos.shape[-1]) != wanted:
+    """Raises a FieldError unless the table has as many pairs (or channels) as queries and keys."""
+    if (width := table.cos.shape[-1]) != wanted:
         raise FieldError(
             "head",
-            f"a table of {made} {what} cannot turn vectors of {wanted}; make the table with the "
+            f"a table of {width} {what} cannot turn vectors of {wanted}; make the table with the "
             "width of q and k",
         )

@@ -53,11 +53,13 @@ def from_huggingface(config: Mapping[str, Any]) -> Encoding:
 
 
 def _bloom(config: Fields) -> Encoding:
+    """BLOOM's ALiBi."""
     config.get("offset_alibi")  # released files have it, and transformers reads it nowhere
     return make("alibi")
 
 
 def _mpt(config: Fields) -> Encoding:
+    """MPT's ALiBi."""
     attention = config.inside("attn_config")
     attention.check("alibi", True)
     bias_max = attention.get("alibi_bias_max", default=8.0)  # which transformers does not read
@@ -66,6 +68,7 @@ def _mpt(config: Fields) -> Encoding:
 
 
 def _t5(config: Fields, shared: bool = True) -> Encoding:
+    """T5's buckets, of the encoder or of the decoder."""
     buckets = config.get("relative_attention_num_buckets", default=32)
     distance = config.get("relative_attention_max_distance", default=128)
     sides = {"bidirectional": not config.get("is_decoder", default=False)}
@@ -73,6 +76,7 @@ def _t5(config: Fields, shared: bool = True) -> Encoding:
 
 
 def _deberta(config: Fields) -> Encoding:
+    """DeBERTa's learned table, its offsets, or both."""
     length = config.get("max_position_embeddings", default=512)
     biased = config.get("position_biased_input", default=True)
     buckets = max(config.get("position_buckets", default=-1), 0)
@@ -90,7 +94,9 @@ def _deberta(config: Fields) -> Encoding:
 
 
 def _table(length: int, first: int, more: int, config: Fields) -> Encoding:
-    """A learned table of as many rows as the config says, and `more`; position 0 reads `first`."""
+    """A learned table; it has the rows of the config and `more`, and position 0 reads the row
+    `first`.
+    """
     rows = config.get("n_positions", "max_position_embeddings", default=length) + more
     table = make("learned", length=rows)
     return from_row(table, first) if first else table
@@ -98,7 +104,7 @@ def _table(length: int, first: int, more: int, config: Fields) -> Encoding:
 
 @recorded
 def from_row(encoding: Encoding, first: int) -> Encoding:
-    """The encoding with position 0 where it has `first`."""
+    """The encoding with its positions moved by `first`, so that position 0 reads that row."""
     moved = lambda key, at: place(encoding, key, at.replace(pos_BT=at.pos_BT + first))
     return encoding._replace(place=moved)
 

@@ -1,4 +1,5 @@
-"""The fields of a config.json: their types, which of them have been read, and errors that name one.
+"""The fields of a config.json: their types, a record of those that were read, and errors that name
+one.
 
 A file comes from anyone, so each value is checked against `TYPES` where it is read, by `Fields`.
 """
@@ -154,7 +155,7 @@ OPTIONS = {
 
 
 class Fields:
-    """The fields of a dictionary in a config, and which of them have been read.
+    """The fields of a dictionary in a config, and a record of those that were read.
 
     path: where the dictionary stands in the file.
     """
@@ -180,13 +181,13 @@ class Fields:
         return default
 
     def need(self, *names: str) -> Any:
-        """As `get`. FieldError: none of the names has a value."""
+        """Returns the value as `get` does. FieldError: none of the names has a value."""
         if (value := self.get(*names)) is None:
             raise FieldError((*self.path, names[0]), "is missing; the model needs it")
         return value
 
     def inside(self, *path: str, empty: bool = False) -> "Fields":
-        """The fields of a dictionary in this one, or none of them."""
+        """The fields of a dictionary in this one; no fields if it is missing."""
         fields: Any = self
         for name in path:
             fields = Fields(fields.get(name, default={}), *fields.path, name)
@@ -196,13 +197,15 @@ class Fields:
         return fields
 
     def check(self, name: str, *allowed: Any) -> None:
-        """FieldError: the field has a value that is not one of those."""
+        """Raises a FieldError if the field has a value that is not allowed."""
         if (value := self.get(name, default=allowed[0])) not in allowed:
             choices = ", ".join(map(repr, allowed))
             raise FieldError((*self.path, name), f"{shown(value)} is not one of: {choices}")
 
     def refuse_unread(self, pattern: re.Pattern) -> None:
-        """FieldError: a field of such a name has a value, is not off, and has not been read."""
+        """Raises a FieldError if a field whose name matches has a value, is not off, and was not
+        read.
+        """
         for name, value in self.fields.items():
             unread = name not in self.read and not name.startswith("_")
             if unread and pattern.search(name) and value is not None and value is not False:
@@ -211,7 +214,7 @@ class Fields:
 
     @contextmanager
     def named(self) -> Iterator[None]:
-        """Errors about an option of a method name the field that it was read from."""
+        """Makes errors about an option of a method name the field that the option was read from."""
         try:
             yield
         except FieldError as error:

@@ -1,4 +1,4 @@
-"""Rotary models of Hugging Face: their layers' windows, bases and scalings."""
+"""Rotary models of Hugging Face: the windows, bases and scalings of their layers."""
 
 import dataclasses
 import math
@@ -27,7 +27,7 @@ MOST_LAYERS = 4096
 
 
 class Rotary(NamedTuple):
-    """What the config.json of a rotary model need not say.
+    """Properties of a rotary model that its config.json need not state.
 
     base:       of rope; None: it must be said.
     local_base: that of layers with a window, where those are never scaled.
@@ -96,7 +96,9 @@ ROTARY = {
 
 
 def rotary(model: Rotary, config: Fields) -> Encoding:
-    """Rotary layers, with windows, chunks, and without positions where the model has such."""
+    """The encoding of a rotary model, with windows, chunks and layers without positions where it
+    has them.
+    """
     neighbours = model.pairing == "interleaved"
     config.check("position_embedding_type", "absolute", *(["rope_gptj"] if neighbours else []))
     if model.channels == "rotary_dim":
@@ -132,8 +134,8 @@ def rotary(model: Rotary, config: Fields) -> Encoding:
         reason = f"{len(types)} types and {len(turns)} layers that turn or not give {period} layers"
         raise FieldError((*config.path, "layer_types"), reason)
     rows = [(types[n % len(types)], turns[n % len(turns)]) for n in range(period)]
-    made = {row: layer(*row) for row in dict.fromkeys(rows)}
-    return made[rows[0]] if len(made) == 1 else per_layer([made[row] for row in rows])
+    by_row = {row: layer(*row) for row in dict.fromkeys(rows)}
+    return by_row[rows[0]] if len(by_row) == 1 else per_layer([by_row[row] for row in rows])
 
 
 def rope_dictionary(config: Fields) -> tuple[str, Mapping[str, Any]]:
@@ -149,27 +151,29 @@ def rope_dictionary(config: Fields) -> tuple[str, Mapping[str, Any]]:
 
 
 def _turning_layers(model: Rotary, config: Fields) -> list[bool]:
-    """Whether each layer turns, in one period."""
+    """Whether each layer turns, for one period of layers."""
     if not model.nope_every:
         return [True]
     every = config.get("no_rope_layer_interval", default=model.nope_every)
-    given = config.get("no_rope_layers") or [1] * (every - 1) + [0]
-    return [bool(turned) for turned in given]
+    turns = config.get("no_rope_layers") or [1] * (every - 1) + [0]
+    return [bool(turned) for turned in turns]
 
 
 def _layer_types(model: Rotary, config: Fields, window: int, turns: list[bool]) -> list[str]:
-    """What each layer sees, in one period: FULL, LOCAL or CHUNKED."""
+    """The type of each layer, for one period of layers: FULL, LOCAL or CHUNKED."""
     pattern = config.get("sliding_window_pattern", default=model.every)
     late = config.get("max_window_layers", default=28)
     first = config.get("global_attn_every_n_layers", default=3) if model.around else 0
-    given = config.need("layer_types") if window and model.nope_every else config.get("layer_types")
-    for n, layer_type in enumerate(given or ()):
-        known = [FULL, *([LOCAL] if window else []), *([CHUNKED] if model.chunk else [])]
-        if layer_type not in known:
-            reason = f"{shown(layer_type)}{choices_for(layer_type, known)}"
+    listed = (
+        config.need("layer_types") if window and model.nope_every else config.get("layer_types")
+    )
+    for n, layer_type in enumerate(listed or ()):
+        allowed = [FULL, *([LOCAL] if window else []), *([CHUNKED] if model.chunk else [])]
+        if layer_type not in allowed:
+            reason = f"{shown(layer_type)}{choices_for(layer_type, allowed)}"
             raise FieldError((*config.path, "layer_types", n), reason)
-    if given:
-        return list(given)
+    if listed:
+        return list(listed)
     if model.chunk:
         return [CHUNKED if turned else FULL for turned in turns]
     if model.around:
@@ -185,13 +189,15 @@ def _layer_types(model: Rotary, config: Fields, window: int, turns: list[bool]) 
 
 
 def _turned(model: Rotary, config: Fields, layer_type: str) -> Encoding:
-    """The rotary part of the layers of one type."""
+    """The rotary part of the layers of type `layer_type`."""
     base, local = config.get("rope_theta", "rotary_emb_base", default=model.base), False
     if model.local_base is not None:
         base = config.get("global_rope_theta", "rope_theta", default=model.base)
-        own = config.get("local_rope_theta", "rope_local_base_freq", default=model.local_base)
+        local_base = config.get(
+            "local_rope_theta", "rope_local_base_freq", default=model.local_base
+        )
         local = layer_type == LOCAL
-        base = own if local else base
+        base = local_base if local else base
     rope = _parameters(config, layer_type, scaled=not local)
     if rope is None:
         return Encoding()
@@ -239,23 +245,23 @@ def _turned(model: Rotary, config: Fields, layer_type: str) -> Encoding:
 
 
 def _head(config: Fields) -> int | None:
-    """The channels of a head, if the config says them."""
+    """The channels of a head, or None if the config does not state them."""
     width, heads = config.get(*WIDTH), config.get(*HEADS)
     return config.get(*HEAD) or (width // heads if width and heads else None)
 
 
 def _parameters(config: Fields, layer_type: str, scaled: bool) -> Fields | None:
-    """The dictionary of one layer type, or None if it has no positions."""
-    name, given = rope_dictionary(config)
-    if not {FULL, LOCAL, CHUNKED} & set(given):
+    """The dictionary of one layer type; None if such layers have no positions."""
+    name, dictionary = rope_dictionary(config)
+    if not {FULL, LOCAL, CHUNKED} & set(dictionary):
         return config.inside(name, empty=not scaled)
-    if layer_type not in given:
+    if layer_type not in dictionary:
         raise FieldError((*config.path, name, layer_type), "is missing; the model has such layers")
-    return None if given[layer_type] is None else config.inside(name, layer_type)
+    return None if dictionary[layer_type] is None else config.inside(name, layer_type)
 
 
 def _scaled(rope: Fields, config: Fields, rope_type: str, turn: dict[str, Any]) -> Encoding:
-    """Rope in one of Hugging Face's scalings of it."""
+    """Rope with one of Hugging Face's scalings."""
     if rope_type == "default":
         return make("rope", **turn)
     if rope_type == "linear":
@@ -313,7 +319,7 @@ def _dual_chunk(dual: Fields, rope: Fields, rope_type: str, turn: dict[str, Any]
 
 @recorded
 def sharper_past(length: int) -> Encoding:
-    """Logits times (1 + 0.1 ln max(1, n / length))^2 in a sequence of n tokens."""
+    """Multiplies logits by (1 + 0.1 ln max(1, n / length))^2 in a sequence of n tokens."""
 
     def temper(params, count, length_BQ, dims):
         stretch_BQ = jnp.maximum(length_BQ.astype(float) / length, 1)
@@ -323,7 +329,9 @@ def sharper_past(length: int) -> Encoding:
 
 
 def _deepseek(encoding: Encoding, rope: Fields, rope_type: str, width: int) -> Encoding:
-    """On a head's last channels; YaRN's divisor, squared, multiplies products of all channels."""
+    """The encoding on a head's last channels; the square of YaRN's divisor multiplies the products
+    of all channels.
+    """
     encoding = on_channels(encoding, width, last=True)
     if rope_type == "default" or not (scale := rope.get("mscale_all_dim", default=0.0)):
         return encoding
@@ -332,13 +340,13 @@ def _deepseek(encoding: Encoding, rope: Fields, rope_type: str, width: int) -> E
 
 @recorded
 def sharper(encoding: Encoding, factor: float) -> Encoding:
-    """The encoding, and the products of queries and keys multiplied by the factor."""
+    """The encoding with the products of queries and keys multiplied by the factor."""
     return encoding._replace(temper=lambda *_: jnp.full((1, 1, 1), factor))
 
 
 @recorded
 def on_channels(encoding: Encoding, channels: float, last: bool = False) -> Encoding:
-    """The rotary encoding on some channels of a head, the first ones or the last ones.
+    """The rotary encoding on the first, or the last, channels of a head.
 
     channels: a whole number of them, or a share of the head's as a float.
     """
@@ -352,14 +360,14 @@ def on_channels(encoding: Encoding, channels: float, last: bool = False) -> Enco
 
     narrow = lambda dims: dataclasses.replace(dims, head=len(range(dims.head)[cut(dims.head)]))
 
-    def on_some(made, x_BTHC, side):
+    def turn_part(factors, x_BTHC, side):
         part = cut(x_BTHC.shape[-1])
-        turned = rotate(made, x_BTHC[..., part], side)
+        turned = rotate(factors, x_BTHC[..., part], side)
         ends = x_BTHC[..., : part.start], x_BTHC[..., part.stop :]
         return jnp.concatenate([ends[0], turned, ends[1]], axis=-1)
 
     return encoding._replace(
         init=lambda key, dims: encoding.init(key, narrow(dims)),
         table=lambda params, placed, dims: table(params, placed, narrow(dims)),
-        rotate=on_some,
+        rotate=turn_part,
     )
