@@ -1,4 +1,6 @@
-"""Draws a method's card: chooses its panels by its kind and puts them into one figure."""
+"""Draws the card of a method: chooses panels by the method's kind, and puts them into one
+figure.
+"""
 
 import io
 import math
@@ -13,7 +15,7 @@ from matplotlib.figure import Figure
 from posenc_jax.encodings import card
 from posenc_jax.encodings.card import Card
 from posenc_jax.encodings.graphs import eigenvectors
-from posenc_jax.lab.gallery import measure, turns
+from posenc_jax.lab.gallery import measure, position_panels
 from posenc_jax.lab.gallery.measure import LENGTHS, SIDE, SPAN, TRAINED, Band
 from posenc_jax.lab.gallery.panels import SMALL, THIN, Curve, Panel, curves, heat, in_order, put
 from posenc_jax.lab.report import drawing
@@ -45,38 +47,38 @@ def panels(name: str) -> list[Panel]:
         return list(_graphs())  # its positions are no points along axes
     if name == "prope":
         return list(_images(card(name)))
-    method, found = card(name), []
+    method, panels_drawn = card(name), []
     if method.kind == "input" and method.axes == 1:
-        found += _tables(name)
+        panels_drawn += _tables(name)
     if method.kind == "positions":
-        found += _assigned(method)
+        panels_drawn += _assigned(method)
     if method.kind == "rotary" and method.axes < 2:
-        found += turns.angles(method)
+        panels_drawn += position_panels.angles(method)
     if method.kind == "bias" and method.axes == 1:
-        found += _biases(method)
+        panels_drawn += _biases(method)
     if method.kind == "content":
         below = "to q·k / √C: mean; 80% of contents, positions, heads"
-        drawn = _of_heads(measure.share(name))
+        drawn = _head_curves(measure.share(name))
         title = "What position adds, random content"
-        found.append(curves(title, below, drawn, "distance", "score"))
-    found += _kernels(method)
-    found += turns.masks(method)
+        panels_drawn.append(curves(title, below, drawn, "distance", "score"))
+    panels_drawn += _kernels(method)
+    panels_drawn += position_panels.masks(method)
     if name == "circle_rope":
-        return [*found, *turns.circles(name)]  # its ids are not those of a grid
-    return [*found, *(_past(method) if method.axes < 2 else _images(method))]
+        return [*panels_drawn, *position_panels.circles(name)]  # its ids are not those of a grid
+    return [*panels_drawn, *(_past(method) if method.axes < 2 else _images(method))]
 
 
 def figure(drawn: Sequence[Panel]) -> Figure:
-    """Returns the card of these panels."""
+    """Returns the figure of a card with these panels."""
     columns = 2 if len(drawn) in (2, 4) else min(COLUMNS, len(drawn))
     rows = math.ceil(len(drawn) / columns)
-    made = Figure(figsize=(4.1 * columns, 2.75 * rows))
-    grid = made.subplots(rows, columns, squeeze=False).flat
+    card_figure = Figure(figsize=(4.1 * columns, 2.75 * rows))
+    grid = card_figure.subplots(rows, columns, squeeze=False).flat
     for axes, panel in zip(grid, drawn, strict=False):
         put(panel, axes)
-    for axes in list(made.axes[len(drawn) : rows * columns]):
+    for axes in list(card_figure.axes[len(drawn) : rows * columns]):
         axes.remove()
-    return made
+    return card_figure
 
 
 def svg(name: str, drawn: Sequence[Panel]) -> str:
@@ -92,37 +94,37 @@ def svg(name: str, drawn: Sequence[Panel]) -> str:
 
 
 def standalone(svg: str) -> str:
-    """Returns a card for a file of its own, where no page gives it a font and a background."""
+    """Returns a card as a file of its own, with a font and a background."""
     return svg.replace("<svg ", '<svg style="background: #fff; font-family: sans-serif" ', 1)
 
 
 def _tables(name: str) -> Iterator[Panel]:
-    near_TW, each = measure.table(name, WIDE, FIRST), FAR // PIXELS
+    near_TW, count = measure.table(name, WIDE, FIRST), FAR // PIXELS
     mean, low, high = measure.pixels(measure.table(name, WIDE, FAR), PIXELS)
     far = {"x": "position", "y": "channel", "x_ends": (0, FAR)}
     below = f"model width {WIDE}, a pixel each"
     yield heat(f"The first {FIRST} positions", below, near_TW.T, "position", "channel")
-    below = f"over the {each} positions of each pixel"
+    below = f"over the {count} positions of each pixel"
     yield heat(f"{FAR:,} positions: mean", below, mean.T, **far)
-    below = f"largest minus least of a pixel's {each} positions"
+    below = f"largest minus least of a pixel's {count} positions"
     yield heat(f"{FAR:,} positions: range", below, (high - low).T, **far)
     yield _waves(name)
 
 
 def _waves(name: str) -> Panel:
     """Returns a panel of single channels, one above the other, in a wide and a narrow model."""
-    found = {d: measure.table(name, d, 2 * SPAN)[:SPAN] for d in (WIDE, NARROW)}
-    widths = [code.shape[1] for code in found.values()]
+    codes = {d: measure.table(name, d, 2 * SPAN)[:SPAN] for d in (WIDE, NARROW)}
+    widths = [code.shape[1] for code in codes.values()]
     fixed = len(set(widths)) == 1  # the width of the code is not the model's
-    found = {WIDE: found[WIDE]} if fixed else found
+    codes = {WIDE: codes[WIDE]} if fixed else codes
     channels = [c for c in WAVES if c < min(widths)]
     if len(channels) < len(WAVES):
         channels = list(range(widths[0]))[:: -(-widths[0] // len(WAVES))]
     drawn = []
-    for color, (d, code_TW) in zip(COLORS, found.items(), strict=False):
+    for color, (d, code_TW) in zip(COLORS, codes.items(), strict=False):
         for row, channel in enumerate(channels):
             y = code_TW[:, channel]
-            size = max(np.abs(other[:, channel]).max() for other in found.values()) or 1.0
+            size = max(np.abs(other[:, channel]).max() for other in codes.values()) or 1.0
             label = "" if row or fixed else f"width {d}"
             drawn.append(Curve(np.arange(SPAN), row + 0.42 * y / size, label, color, width=1.1))
     below = f"each on its own scale{f'; the code has {widths[0]} in all' if fixed else ''}"
@@ -189,12 +191,12 @@ def _kernels(method: Card) -> Iterator[Panel]:
     names = AXES[-method.axes :]
     for axis in range(max(method.axes, 1)):
         band = measure.kernel(method.name, axis)
-        widest, drawn = _gap(band.high, band.low), _of_heads(band)
+        widest, drawn = _gap(band.high, band.low), _head_curves(band)
         if method.kind == "rotary" and method.axes < 2 and method.name != "rope":
             rope = measure.kernel("rope")
             under = Curve(rope.x, rope.mean[0], "rope", drawing.MUTED, width=THIN)
-            own = drawn if len(drawn) > 1 else [drawn[0]._replace(label=method.name)]
-            drawn = [under, *own]
+            curves_of_method = drawn if len(drawn) > 1 else [drawn[0]._replace(label=method.name)]
+            drawn = [under, *curves_of_method]
         title = f"Along the {names[axis]}" if method.axes > 1 else "Expected score"
         spread = "the same at all positions"
         if widest > LEAST:
@@ -205,12 +207,13 @@ def _kernels(method: Card) -> Iterator[Panel]:
 
 
 def _partner(method: Card) -> str:
+    """The end of a title: the method beside which one that only places positions is shown."""
     return ", with rope" if method.kind == "positions" else ""
 
 
-def _of_heads(band: Band) -> list[Curve]:
-    """Returns a curve for each head, or one for all if they are equal, with one band of all heads:
-    several on each other would blend.
+def _head_curves(band: Band) -> list[Curve]:
+    """Returns a curve for each head, or one for all if they are equal, with one band over all
+    heads, because several bands would blend.
     """
     ends = ()
     if _gap(band.high, band.low) > LEAST:
@@ -224,16 +227,16 @@ def _of_heads(band: Band) -> list[Curve]:
     return [band_alone, *drawn] if ends else drawn
 
 
-def _by_length(found: Mapping[int, np.ndarray]) -> list[Curve]:
-    """Returns the curves of sequences of these lengths, without those that are all NaN.
+def _by_length(scores: Mapping[int, np.ndarray]) -> list[Curve]:
+    """Returns the curves of scores by distance, one for each length that is not all NaN.
 
     Where a longer one begins as a shorter one, the longer one is drawn for both.
     """
-    known = {n: y for n, y in found.items() if np.isfinite(y).any()}
+    finite = {n: y for n, y in scores.items() if np.isfinite(y).any()}
     drawn, waiting = [], []
-    for (n, y), color, width in zip(known.items(), COLORS, WIDTHS, strict=False):
+    for (n, y), color, width in zip(finite.items(), COLORS, WIDTHS, strict=False):
         waiting.append(str(n))
-        longer = next((other for m, other in known.items() if m > n), None)
+        longer = next((other for m, other in finite.items() if m > n), None)
         if longer is None or _gap(y, longer[:n]) > LEAST:
             label = ("" if drawn else "n = ") + ", ".join(waiting)
             drawn.append(Curve(np.arange(n), y, label, color, width=width))
@@ -242,41 +245,44 @@ def _by_length(found: Mapping[int, np.ndarray]) -> list[Curve]:
 
 
 def _gap(a: np.ndarray, b: np.ndarray) -> float:
+    """The largest difference of two arrays, ignoring NaN."""
     return float(np.nanmax(np.abs(a - b), initial=0.0))
 
 
 def _past(method: Card) -> Iterator[Panel]:
-    """Yields the last token's scores within and past the length that the method is made for."""
-    made = "length" in method.options
+    """Yields the last token's scores within and beyond the length that the method is made for."""
+    bounded = "length" in method.options
     for policy in measure.policies(method):
-        found = measure.past(method.name, policy)
-        gone = [str(n) for n, y in found.items() if not np.isfinite(y).any()]
+        scores = measure.past(method.name, policy)
+        gone = [str(n) for n, y in scores.items() if not np.isfinite(y).any()]
         title = "Longer sequences"
-        if made:
+        if bounded:
             title = f"Beyond: {policy}" if policy != "unbounded" else "Beyond its length"
         below = f"the last token's expected score{_partner(method)}"
         if method.kind == "content":
             below = "what position adds at the last token"
         if gone:
             below += f"; refused: {', '.join(gone)}"
-        elif made:
+        elif bounded:
             below += f", made for {TRAINED}"
-        yield curves(title, below, _by_length(found), "distance", "score", mark=TRAINED)
+        yield curves(title, below, _by_length(scores), "distance", "score", mark=TRAINED)
 
 
 def _images(method: Card) -> Iterator[Panel]:
-    """Yields maps of the centre patch's scores, for the size made for and for twice that size."""
+    """Yields maps of the centre patch's scores, for the trained image size and for twice that
+    size.
+    """
     moves = {18: (0, 5, 15), 3: (0, 1, 4)}  # frames, for cameras 6 degrees each
     times = moves.get(method.axes, (0,))
     sides = (SIDE,) if method.axes >= 3 else (SIDE, 2 * SIDE)
     later = lambda t: f", camera {6 * t}° on" if method.axes > 3 else f", {t} later"
     policies = measure.policies(method)
     for policy in policies:
-        found = {side: measure.image(method.name, policy, side, times) for side in sides}
-        known = {side: maps for side, maps in found.items() if np.isfinite(maps).any()}
-        gone = "".join(f"; {side} × {side} is refused" for side in set(found) - set(known))
+        maps_by_side = {side: measure.image(method.name, policy, side, times) for side in sides}
+        finite = {side: maps for side, maps in maps_by_side.items() if np.isfinite(maps).any()}
+        gone = "".join(f"; {side} × {side} is refused" for side in set(maps_by_side) - set(finite))
         named = f": {policy}" if len(policies) > 1 else ""
-        for side, maps in known.items():
+        for side, maps in finite.items():
             grey = "" if np.isfinite(maps).all() else "; grey: refused"
             below = f"the centre patch's expected score{gone}{grey}"
             for t, map_RC in zip(times, maps, strict=True):

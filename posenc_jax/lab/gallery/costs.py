@@ -37,12 +37,14 @@ class Cost(NamedTuple):
 
 
 def count(encoding: Encoding, dims: Dims) -> int:
-    """Returns how many numbers the encoding learns."""
+    """Returns the number of parameters that the encoding learns."""
     return sum(leaf.size for leaf in _leaves(encoding, dims))
 
 
 def formula(encoding: Encoding) -> str:
-    """Returns the count as a sum of products of D, H, C, N and numbers; "0": nothing is learned."""
+    """Returns the number of parameters as a sum of products of D, H, C, N and numbers; "0" if there
+    are none.
+    """
     shapes = collections.Counter(leaf.shape for leaf in _leaves(encoding, PROBE))
     factors: collections.Counter[tuple[str, ...]] = collections.Counter()
     for shape, times in shapes.items():
@@ -59,7 +61,9 @@ def formula(encoding: Encoding) -> str:
 
 
 def _letter(size: int) -> tuple[int, str]:
-    """Returns a size of a shape as a number and the letter of a width, "" for none."""
+    """Returns a size of a shape as (number, letter of a width); the letter is "" if it is no
+    width.
+    """
     if size in LETTERS:
         return 1, LETTERS[size]
     for width in (PROBE.head, PROBE.heads):
@@ -69,12 +73,13 @@ def _letter(size: int) -> tuple[int, str]:
 
 
 def _leaves(encoding: Encoding, dims: Dims) -> list[jax.ShapeDtypeStruct]:
+    """The shapes of the encoding's parameters."""
     key = jax.eval_shape(lambda: jax.random.key(0))
     return jax.tree.leaves(jax.eval_shape(lambda k: encoding.init(k, dims), key))
 
 
 def cost(name: str) -> Cost:
-    """Returns what the method adds to one sequence of TIME tokens, as XLA counts it.
+    """Returns the cost that the method adds to one sequence of TIME tokens, as XLA counts it.
 
     For a method at the input it is the cost of `embed`, for one that only places that of `place`,
     else that of dense attention less `base()`.
@@ -115,7 +120,9 @@ def counted(name: str) -> Cost:
 
     params = encoding.init(jax.random.key(0), dims)
     with compile_for("gpu"):  # the grid of a bias is made in one piece, which XLA counts
-        made = jax.jit(run).lower(params, jnp.zeros((1, TIME, dims.model)), at).compile()
-    found = made.cost_analysis() or {}
-    operations = found.get("flops", 0.0) + found.get("transcendentals", 0.0)
-    return Cost(operations, found.get("bytes accessed", 0.0), " while(" in (made.as_text() or ""))
+        compiled = jax.jit(run).lower(params, jnp.zeros((1, TIME, dims.model)), at).compile()
+    analysis = compiled.cost_analysis() or {}
+    operations = analysis.get("flops", 0.0) + analysis.get("transcendentals", 0.0)
+    return Cost(
+        operations, analysis.get("bytes accessed", 0.0), " while(" in (compiled.as_text() or "")
+    )

@@ -1,4 +1,4 @@
-"""The table of the whole catalogue, from the registry and the costs that were counted."""
+"""The table of the whole catalogue, from the registry and the counted costs."""
 
 from collections.abc import Iterable, Mapping
 from typing import get_args
@@ -55,18 +55,18 @@ declared. Each check has a control that must fail.
 """
 
 
-def markdown(counted: Mapping[str, Cost], made: Iterable[str]) -> str:
-    """Returns the page.
+def markdown(counted: Mapping[str, Cost], circumstances: Iterable[str]) -> str:
+    """Returns the page of the table.
 
     Args:
       counted: of every method, as `costs.counted` returns it.
-      made: when and with what they were counted.
+      circumstances: when and with what each was counted.
     """
     base = counted["nope"]
     parts = [HEAD.format(
         dims=f"D = {STATED.model}, H = {STATED.heads}, C = {STATED.head}, N = {STATED.layers}",
         time=TIME, base_operations=_millions(base.operations, "M"),
-        base_bytes=_millions(base.bytes, "MB"), made="; ".join(sorted(set(made))),
+        base_bytes=_millions(base.bytes, "MB"), made="; ".join(sorted(set(circumstances))),
     )]  # fmt: skip
     for kind, names in families(CATALOG).items():
         parts.append(f"## {FAMILIES[kind]}: acts on {ACTS[kind]}\n")
@@ -101,23 +101,26 @@ def _choices(method: Card, name: str) -> str:
 
 
 def _table(rows: list[dict[str, str]]) -> str:
+    """A table in Markdown."""
     columns = list(rows[0])
     lines = [columns, ["---"] * len(columns), *([r[c] for c in columns] for r in rows)]
     return "".join(f"| {' | '.join(cells)} |\n" for cells in lines)
 
 
 def cost(name: str, counted: Mapping[str, Cost]) -> dict[str, str]:
-    """Returns the measured cells of a method by column: what it adds to attention without any.
+    """Returns the measured cells of a method by column: the cost that it adds to attention without
+    positions.
 
     counted: of this method and of `nope`, as `costs.counted` returns it.
     """
-    found = costs.added(name, counted[name], counted["nope"])
-    least = "≥ " if found.loops else ""
-    cells = _millions(found.operations, "M"), _millions(found.bytes, "MB")
+    added = costs.added(name, counted[name], counted["nope"])
+    least = "≥ " if added.loops else ""
+    cells = _millions(added.operations, "M"), _millions(added.bytes, "MB")
     return {column: least + cell for column, cell in zip(MEASURED, cells, strict=True)}
 
 
 def _millions(value: float, unit: str) -> str:
+    """A number in millions, with its unit."""
     size = abs(value) / 1e6
     if size < 0.0005:
         return "0"

@@ -1,4 +1,4 @@
-"""The explorer: one HTML file in which a reader moves options and compares methods.
+"""The explorer: one HTML file in which a reader sets options and compares methods.
 
 All numbers are measured here, on grids of options; the page only looks them up and draws them.
 """
@@ -18,8 +18,8 @@ import numpy as np
 
 from posenc_jax.encodings import card
 from posenc_jax.encodings.card import facts, summary
-from posenc_jax.lab.gallery import page, points, trained
-from posenc_jax.lab.gallery.points import Point
+from posenc_jax.lab.gallery import option_grid, page, trained
+from posenc_jax.lab.gallery.option_grid import Point
 from posenc_jax.lab.report import webpage
 from posenc_jax.options import FieldError
 
@@ -34,13 +34,13 @@ STORED = {"kernel": "u16", "past": "u16", "matrix": "u8", "code": "u8", "angle":
 def measured(name: str) -> list[Point | str]:
     """Returns the points of a method on the grid of its options.
 
-    FieldError: no such method, or one of `points.ABSENT`.
+    FieldError: no such method, or one of `option_grid.ABSENT`.
     """
-    if name in points.ABSENT:
+    if name in option_grid.ABSENT:
         raise FieldError("encoding.name", f"{name} has no distances: its positions are "
-                         f"{points.ABSENT[name]}")  # fmt: skip
+                         f"{option_grid.ABSENT[name]}")  # fmt: skip
     with _compiled_quickly():
-        return list(points.points(card(name).name))
+        return list(option_grid.points(card(name).name))
 
 
 @contextmanager
@@ -55,14 +55,14 @@ def _compiled_quickly() -> Iterator[None]:
 
 
 def encoded_maps(maps: trained.Maps) -> tuple[bytes, tuple[int, ...]]:
-    """Returns 255 times the square roots of `within` and then of `beyond`, a byte each, and their
-    shape, [layers, heads, queries].
+    """Returns (255 times the square roots of `within` and then of `beyond`, a byte each; their
+    shape, [layers, heads, queries]).
     """
     raw = b"".join(np.round(255 * np.sqrt(w_NHQK)).astype(np.uint8).tobytes() for w_NHQK in maps)
     return raw, maps.within.shape[:3]
 
 
-def encoded(found: Iterable[Point | str]) -> bytes:
+def encoded(measured_points: Iterable[Point | str]) -> bytes:
     """Returns points as bytes: the length of a JSON text as uint32, the text, and the frames.
 
     The text has `points`, each of them the reason why it is refused, or the numbers of its frames;
@@ -80,19 +80,19 @@ def encoded(found: Iterable[Point | str]) -> bytes:
         return numbers[key]
 
     listed: list[Any] = []
-    for point in found:
+    for point in measured_points:
         if isinstance(point, str):
             listed.append(point)
             continue
         arrays = {field: getattr(point, field) for field in STORED}
-        made = {f: stored(f, values) for f, values in arrays.items() if values is not None}
-        listed.append({"rows": point.rows, **made})
+        numbered = {f: stored(f, values) for f, values in arrays.items() if values is not None}
+        listed.append({"rows": point.rows, **numbered})
     text = json.dumps({"points": listed, "frames": frames}, separators=(",", ":")).encode()
     return struct.pack("<I", len(text)) + text + blob
 
 
 def zipped(raw: bytes) -> str:
-    """Returns bytes as the page holds them: base64 of gzip."""
+    """Returns bytes as text for the page: base64 of gzip."""
     return base64.b64encode(gzip.compress(raw, mtime=0)).decode()
 
 
@@ -103,7 +103,7 @@ def shown(name: str, raw: bytes) -> dict[str, Any]:
         "kind": method.kind,
         "summary": summary(method),
         "facts": facts(method),
-        "knobs": points.knobs(name),
+        "knobs": option_grid.knobs(name),
         "bytes": zipped(raw),
     }
 
@@ -124,21 +124,22 @@ def quantised(kind: str, values: np.ndarray) -> tuple[bytes, float, float]:
         return np.diff(steps, axis=-1, prepend=0).astype(np.uint8).tobytes(), 0.0, 1.0
     dtype = np.dtype("u1" if kind == "u8" else "<u2")
     none = np.iinfo(dtype).max
-    known = np.isfinite(values)
-    low, high = (float(f"{end:.6g}") for end in _ends(values[known]))
-    scaled = (np.where(known, values, low) - low) / ((high - low) or 1.0) * (none - 1)
-    codes = np.where(known, np.clip(np.round(scaled), 0, none - 1), none)
+    is_finite = np.isfinite(values)
+    low, high = (float(f"{end:.6g}") for end in _ends(values[is_finite]))
+    scaled = (np.where(is_finite, values, low) - low) / ((high - low) or 1.0) * (none - 1)
+    codes = np.where(is_finite, np.clip(np.round(scaled), 0, none - 1), none)
     return codes.astype(dtype).tobytes(), low, high
 
 
-def _ends(known: np.ndarray) -> tuple[float, float]:
-    return (float(known.min()), float(known.max())) if known.size else (0.0, 0.0)
+def _ends(values: np.ndarray) -> tuple[float, float]:
+    """The least and the largest value; (0, 0) of no values."""
+    return (float(values.min()), float(values.max())) if values.size else (0.0, 0.0)
 
 
 def html(
     encoded_points: Mapping[str, bytes], maps: Mapping[str, tuple[bytes, Sequence[int]]]
 ) -> str:
-    """Returns the page.
+    """Returns the page of the explorer.
 
     Args:
       encoded_points: of each method, as `encoded` returns them.
@@ -148,12 +149,12 @@ def html(
     data = {
         "trained": {n: {"shape": shape, "bytes": zipped(raw)} for n, (raw, shape) in maps.items()},
         "methods": methods,
-        "families": {page.FAMILIES[kind]: own for kind, own in page.families(methods).items()},
+        "families": {page.FAMILIES[kind]: names for kind, names in page.families(methods).items()},
         "first": [name for name in FIRST if name in methods] or list(methods)[:1],
-        "span": points.SPAN,
-        "lengths": points.LENGTHS,
-        "matrix": points.MATRIX,
-        "pairs": max(points.WIDTHS) // 2,
+        "span": option_grid.SPAN,
+        "lengths": option_grid.LENGTHS,
+        "matrix": option_grid.MATRIX,
+        "pairs": max(option_grid.WIDTHS) // 2,
     }
     text = json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     text = text.replace("<", "\\u003c")  # so that the data cannot close its element
@@ -171,7 +172,7 @@ def html(
 
 
 def how_to_read() -> list[str]:
-    """Returns what a reader must know of all panels, in paragraphs."""
+    """Returns the paragraphs that explain all panels."""
     return [
         "Choose methods and move their options. Nothing is computed here: every number was made "
         "by the library, for each choice of options that the controls offer.",
@@ -183,6 +184,6 @@ def how_to_read() -> list[str]:
         "Positions count up along one axis, the last one of methods for images, videos and cameras."
         + "".join(
             f" {name} is not here: its positions are {what}."
-            for name, what in points.ABSENT.items()
+            for name, what in option_grid.ABSENT.items()
         ),
     ]

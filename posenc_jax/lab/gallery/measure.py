@@ -1,4 +1,4 @@
-"""Measures what a method does: its table, its scores, its bias, the positions that it assigns.
+"""Measures a method: its table, its scores, its bias, the positions that it assigns.
 
 All methods are measured in the setting of `page.how_to_read`. Without positions the score of two
 equal tokens is 8 there, and that of two independent tokens 0 on average.
@@ -61,17 +61,17 @@ class Setup(NamedTuple):
         With `mean` they are the mean over the contents, [1, H, Q, K].
         """
         start, stop, _ = queries.indices(x_BTD.shape[1])
-        made = frame(self.encoding, self.params, at, self.dims, queries=(start, stop - start),
+        view = frame(self.encoding, self.params, at, self.dims, queries=(start, stop - start),
                      causal=causal, form="dense")  # fmt: skip
-        given_BTD = made.embed(x_BTD, "k")
-        x_BTHC = given_BTD.reshape(*x_BTD.shape[:2], self.dims.heads, self.dims.head)
-        own = made.layer(layer, given_BTD[:, queries], given_BTD)
-        s_BHQK = logits(x_BTHC[:, queries], x_BTHC, own)
+        input_BTD = view.embed(x_BTD, "k")
+        x_BTHC = input_BTD.reshape(*x_BTD.shape[:2], self.dims.heads, self.dims.head)
+        view_layer = view.layer(layer, input_BTD[:, queries], input_BTD)
+        s_BHQK = logits(x_BTHC[:, queries], x_BTHC, view_layer)
         return finite(s_BHQK.mean(axis=0, keepdims=True) if mean else s_BHQK)
 
 
 def setup(name: str, head: int = HEAD, learned: bool = True, **wanted: Any) -> Setup:
-    """Returns a method as it is measured.
+    """Returns a method with the parameters and sizes with which it is measured.
 
     A method that only places stands before `rope`. A code at the input is as wide as the one head.
 
@@ -91,12 +91,14 @@ def setup(name: str, head: int = HEAD, learned: bool = True, **wanted: Any) -> S
 
 
 def after_training(name: str, dims: Dims, options: Mapping[str, Any]) -> Params:
-    """Returns what the method learns; the policy beyond its range is no matter in training."""
+    """Returns the trained parameters; the policy beyond the range does not matter in training."""
     return trained.parameters(name, dims, {k: v for k, v in options.items() if k != "beyond"})
 
 
 def whole(method: Card) -> str:
-    """Returns the name of the encoding by which the method is measured."""
+    """Returns the name of the encoding with which the method is measured: one that only places
+    positions is chained with `rope`.
+    """
     return f"{method.name}+rope" if method.kind == "positions" else method.name
 
 
@@ -113,14 +115,16 @@ def drawn(encoding: Encoding, dims: Dims) -> Params:
     return jax.tree.map(wake, params)
 
 
-def finite(found: Any) -> np.ndarray:
+def finite(array: Any) -> np.ndarray:
     """Returns an array as float64, with NaN for what is not finite."""
-    found = np.asarray(found, np.float64)
-    return np.where(np.isfinite(found), found, np.nan)
+    array = np.asarray(array, np.float64)
+    return np.where(np.isfinite(array), array, np.nan)
 
 
 def line(method: Card, length: int, axis: int = 0, beside: int = 0) -> Layout:
-    """Returns one sequence along one axis of the positions; those of other axes are `beside`."""
+    """Returns the layout of one sequence along one axis of the positions; positions on other axes
+    are `beside`.
+    """
     at = full(1, length)
     at = at.replace(group_BT=at.pos_BT % (DIGITS + 1))
     if method.axes < 2:
@@ -132,7 +136,7 @@ def line(method: Card, length: int, axis: int = 0, beside: int = 0) -> Layout:
 
 
 def on_axes(axes: int, time: Any, row: Any, column: Any) -> jax.Array:
-    """Returns positions of so many axes, [..., A]: the last of time, row and column.
+    """Returns positions with `axes` axes, [..., A]: the last ones of time, row and column.
 
     For `prope` these are (row, column) and a camera that moves on a circle about the origin, which
     it looks at: 6 degrees at each step of time, so that a shift of time is a turn of the world.
@@ -140,19 +144,34 @@ def on_axes(axes: int, time: Any, row: Any, column: Any) -> jax.Array:
     if axes <= 3:
         return jnp.stack([time, row, column][-axes:], axis=-1)
     angle = (time % 60).astype(float) * (2 * np.pi / 60)
-    cos, sin, one, zero = jnp.cos(angle), jnp.sin(angle), jnp.ones_like(angle), 0 * angle
-    camera = cos, zero, sin, zero, zero, one, zero, zero, -sin, zero, cos, 2 * one, *[zero] * 3, one
+    cos, sin, unit, zero = jnp.cos(angle), jnp.sin(angle), jnp.ones_like(angle), 0 * angle
+    camera = (
+        cos,
+        zero,
+        sin,
+        zero,
+        zero,
+        unit,
+        zero,
+        zero,
+        -sin,
+        zero,
+        cos,
+        2 * unit,
+        *[zero] * 3,
+        unit,
+    )
     return jnp.stack([*camera, row.astype(float), column.astype(float)], axis=-1)
 
 
 def grid(method: Card, side: int, times: int = 1) -> Layout:
-    """Returns an image's patches row by row, or those of a video of `times` frames."""
+    """Returns the layout of an image's patches, row by row, or of a video of `times` frames."""
     index = jnp.arange(times * side * side, dtype=jnp.int32)
     pos_TA = on_axes(method.axes, index // side**2, index // side % side, index % side)
     return layout(jnp.ones((1, len(index)), jnp.int32), pos_TA[None])
 
 
-def alike(made: Setup, time: int) -> jax.Array:
+def alike(measured: Setup, time: int) -> jax.Array:
     """Returns sequences of equal tokens, [B, T, D]; a token is one vector, repeated in each head.
 
     The vectors are the rows of a random orthogonal matrix, times sqrt(C). The mean over them of a
@@ -160,20 +179,20 @@ def alike(made: Setup, time: int) -> jax.Array:
     sample. For methods at the input their negatives are added, which does the same for terms that
     are linear in the vector. Methods by content get fewer vectors, which give a sample's mean.
     """
-    head = made.dims.head
+    head = measured.dims.head
     normal_CC = np.random.default_rng(0).normal(size=(head, head))
     x_BC = np.linalg.qr(normal_CC)[0] * head**0.5
-    if made.card.kind == "content":
+    if measured.card.kind == "content":
         x_BC = x_BC[:DRAWS]
-    if made.card.kind == "input":
+    if measured.card.kind == "input":
         x_BC = np.concatenate([x_BC, -x_BC])
-    x_BD = jnp.asarray(np.tile(x_BC, made.dims.heads), jnp.float32)
-    return jnp.broadcast_to(x_BD[:, None], (len(x_BD), time, made.dims.model))
+    x_BD = jnp.asarray(np.tile(x_BC, measured.dims.heads), jnp.float32)
+    return jnp.broadcast_to(x_BD[:, None], (len(x_BD), time, measured.dims.model))
 
 
-def unlike(made: Setup, time: int) -> jax.Array:
+def unlike(measured: Setup, time: int) -> jax.Array:
     """Returns sequences of independent random tokens, [B, T, D]."""
-    return jax.random.normal(jax.random.key(2), (2 * DRAWS, time, made.dims.model))
+    return jax.random.normal(jax.random.key(2), (2 * DRAWS, time, measured.dims.model))
 
 
 def kernel(name: str, axis: int = 0, layer: int = 0) -> Band:
@@ -182,29 +201,29 @@ def kernel(name: str, axis: int = 0, layer: int = 0) -> Band:
     The spread, from least to greatest, is over absolute positions and over positions along the
     other axes; it has no width if scores are relative.
     """
-    made = setup(name)
-    span, others = (SPAN, (0,)) if made.card.axes < 2 else (SPAN_2D, (0, 5, 11))
-    x_BTD, late = alike(made, 2 * span), slice(span, None)
+    measured = setup(name)
+    span, others = (SPAN, (0,)) if measured.card.axes < 2 else (SPAN_2D, (0, 5, 11))
+    x_BTD, late = alike(measured, 2 * span), slice(span, None)
     rows = []
     for beside in others:
-        at = line(made.card, 2 * span, axis, beside)
-        s_HQK = made.scores(x_BTD, at, late, layer=layer).mean(axis=0)
+        at = line(measured.card, 2 * span, axis, beside)
+        s_HQK = measured.scores(x_BTD, at, late, layer=layer).mean(axis=0)
         rows.append(by_distance(s_HQK, span))
     s_HPN = np.concatenate(rows, axis=1)
-    ends = (of_known(f, s_HPN, axis=1) for f in (np.nanmean, np.nanmin, np.nanmax))
+    ends = (without_nan(f, s_HPN, axis=1) for f in (np.nanmean, np.nanmin, np.nanmax))
     return Band(np.arange(span), *ends)
 
 
 def share(name: str) -> Band:
-    """Returns what position adds to the score of tokens with random content, by distance.
+    """Returns the score that position adds between tokens with random content, by distance.
 
     The mean is over contents, positions and heads, the spread holds the middle 80% of them.
     """
-    made = setup(name)
-    given = unlike(made, 2 * SPAN), line(made.card, 2 * SPAN), slice(SPAN, None)
-    s_BHPN = by_distance(made.scores(*given) - setup("nope").scores(*given), SPAN)
-    low, high = of_known(np.nanquantile, s_BHPN, q=[0.1, 0.9], axis=(0, 1, 2))
-    mean = of_known(np.nanmean, s_BHPN, axis=(0, 1, 2))
+    measured = setup(name)
+    args = unlike(measured, 2 * SPAN), line(measured.card, 2 * SPAN), slice(SPAN, None)
+    s_BHPN = by_distance(measured.scores(*args) - setup("nope").scores(*args), SPAN)
+    low, high = without_nan(np.nanquantile, s_BHPN, q=[0.1, 0.9], axis=(0, 1, 2))
+    mean = without_nan(np.nanmean, s_BHPN, axis=(0, 1, 2))
     return Band(np.arange(SPAN), mean[None], low[None], high[None])
 
 
@@ -214,11 +233,11 @@ def by_distance(s_XQK: np.ndarray, span: int) -> np.ndarray:
     return s_XQK[..., query_Q1, span + query_Q1 - np.arange(span)[None]]
 
 
-def of_known(f: Callable, x: np.ndarray, **rest: Any) -> np.ndarray:
-    """Returns f(x), where f ignores NaN; all NaN gives NaN without a warning."""
+def without_nan(f: Callable, x: np.ndarray, **options: Any) -> np.ndarray:
+    """Returns f(x), where f ignores NaN; an input of NaN alone gives NaN without a warning."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)
-        return f(x, **rest)
+        return f(x, **options)
 
 
 def policies(method: Card) -> tuple[str, ...]:
@@ -235,51 +254,51 @@ def past(name: str, policy: str) -> dict[int, np.ndarray]:
     tokens, and the result is what position adds; others get equal tokens. Mean over heads; NaN
     where the method refuses.
     """
-    made = setup(name, length=TRAINED, beyond=policy)
-    found = {}
+    measured = setup(name, length=TRAINED, beyond=policy)
+    scores = {}
     for n in LENGTHS:
-        at, last, plain = line(made.card, n), slice(n - 1, n), np.zeros(())
-        x_BTD = alike(made, n)
-        if made.card.kind == "content":
-            x_BTD = unlike(made, n)
+        at, last, plain = line(measured.card, n), slice(n - 1, n), np.zeros(())
+        x_BTD = alike(measured, n)
+        if measured.card.kind == "content":
+            x_BTD = unlike(measured, n)
             plain = setup("nope").scores(x_BTD, at, last)
-        s_BHQN = made.scores(x_BTD, at, last) - plain
-        found[n] = of_known(np.nanmean, s_BHQN, axis=(0, 1))[0, ::-1]
-    return found
+        s_BHQN = measured.scores(x_BTD, at, last) - plain
+        scores[n] = without_nan(np.nanmean, s_BHQN, axis=(0, 1))[0, ::-1]
+    return scores
 
 
 def narrow(method: Card) -> dict[str, int]:
-    """Returns the options by which a method hides keys, for a window of WINDOW tokens; the distance
-    of a method by content only clips.
+    """Returns options that give a method a window of WINDOW tokens; the distance of a method by
+    content only clips.
     """
     hiding = ("window", "distance") if method.kind != "content" else ("window",)
     return {option: WINDOW for option in hiding if option in method.options}
 
 
 def seen(name: str, layer: int = 0) -> np.ndarray:
-    """Returns 1 where a query sees a key in a layer's first head, else 0, [TRAINED, TRAINED].
+    """Returns whether a query sees a key in a layer's first head, 1 or 0, [TRAINED, TRAINED].
 
     A method with a window has one of WINDOW tokens.
     """
-    made = setup(name, learned=False, length=TRAINED, **narrow(card(name)))
-    x_BTD = unlike(made, TRAINED)[:1]
-    at = line(made.card, TRAINED, axis=max(made.card.axes, 1) - 1)
-    found = made.scores(x_BTD, at, slice(None), layer=layer)
-    return np.isfinite(found[0, 0]).astype(float)
+    measured = setup(name, learned=False, length=TRAINED, **narrow(card(name)))
+    x_BTD = unlike(measured, TRAINED)[:1]
+    at = line(measured.card, TRAINED, axis=max(measured.card.axes, 1) - 1)
+    s_BHQK = measured.scores(x_BTD, at, slice(None), layer=layer)
+    return np.isfinite(s_BHQK[0, 0]).astype(float)
 
 
 def image(name: str, policy: str, side: int, times: Sequence[int] = (0,)) -> np.ndarray:
-    """Returns expected scores of an image's centre patch with all patches, [times, side, side].
+    """Returns the expected scores of an image's centre patch with all patches, [times, side, side].
 
     Tokens are equal. It is the first head. With a time axis, the keys are the frames that come
     `times` after the query's.
     """
-    made = setup(name, length=SIDE, beyond=policy)
-    at = grid(made.card, side, max(times) + 1)
+    measured = setup(name, length=SIDE, beyond=policy)
+    at = grid(measured.card, side, max(times) + 1)
     centre = side // 2 * side + side // 2
-    x_BTD = alike(made, at.index_BT.shape[1])
-    found = made.scores(x_BTD, at, slice(centre, centre + 1), causal=False)
-    return found[:, 0, 0].mean(axis=0).reshape(-1, side, side)[list(times)]
+    x_BTD = alike(measured, at.index_BT.shape[1])
+    s_BHQK = measured.scores(x_BTD, at, slice(centre, centre + 1), causal=False)
+    return s_BHQK[:, 0, 0].mean(axis=0).reshape(-1, side, side)[list(times)]
 
 
 def bias(name: str, queries: Sequence[int], length: int, heads: int = HEADS) -> np.ndarray:
@@ -309,9 +328,9 @@ def table(name: str, width: int, positions: int, learned: bool = True, **wanted:
     encoding = make(name, **options)
     params = drawn(encoding, dims)
     if "code" in params:
-        own = params["code"].shape[0]
-        width = min(own, width)
-        params = {**params, "code": jnp.eye(own, width)}
+        code_width = params["code"].shape[0]
+        width = min(code_width, width)
+        params = {**params, "code": jnp.eye(code_width, width)}
     elif learned:
         params = after_training(name, dims, options)
     at = place(encoding, None, line(method, positions))

@@ -8,7 +8,7 @@ from pathlib import Path
 from posenc_jax.encodings import card
 from posenc_jax.encodings.card import Card, facts, option_lines, summary
 from posenc_jax.lab.gallery import measure, trained
-from posenc_jax.lab.gallery.points import ABSENT
+from posenc_jax.lab.gallery.option_grid import ABSENT
 from posenc_jax.lab.report.webpage import folded, html_page, inline, pairs
 
 FAMILIES = {
@@ -24,16 +24,16 @@ OWN_CSS = Path(__file__).with_name("page.css").read_text("utf-8")
 
 
 def html(drawn: Mapping[str, str]) -> str:
-    """Returns the page of these methods; `drawn` is name -> `figure` of the card."""
-    found = families(drawn)
-    articles = (_article(card(name), drawn[name]) for own in found.values() for name in own)
+    """Returns the page of these methods; `drawn` is {name: `figure` of the card}."""
+    by_family = families(drawn)
+    articles = (_article(card(name), drawn[name]) for names in by_family.values() for name in names)
     rules, articles = _classed("".join(articles))
     title = f"Positional encodings: {len(drawn)} cards"
     body = f"""<header>
 <h1>{title}</h1>
 {"".join(f"<p>{escape(line)}</p>" for line in how_to_read())}
 </header>
-<nav aria-label="methods">{"".join(_links(kind, own) for kind, own in found.items())}</nav>
+<nav aria-label="methods">{"".join(_links(kind, names) for kind, names in by_family.items())}</nav>
 <main>
 {articles}
 </main>"""
@@ -46,14 +46,15 @@ def figure(name: str, svg: str) -> str:
 
 
 def families(names: Iterable[str]) -> dict[str, list[str]]:
-    """Returns the kinds that occur, in the order of FAMILIES, each with its methods."""
+    """Returns {kind: methods of it} for the kinds that occur, in the order of FAMILIES."""
     names = list(names)
-    found = {kind: [name for name in names if card(name).kind == kind] for kind in FAMILIES}
-    return {kind: own for kind, own in found.items() if own}
+    by_kind = {kind: [name for name in names if card(name).kind == kind] for kind in FAMILIES}
+    return {kind: members for kind, members in by_kind.items() if members}
 
 
 def _classed(body: str) -> tuple[str, str]:
-    """Returns the rules for all style attributes, and the body with classes in their place.
+    """Returns CSS rules for all style attributes, and the body with classes in place of the
+    attributes.
 
     The page is then two thirds as large.
     """
@@ -64,7 +65,7 @@ def _classed(body: str) -> tuple[str, str]:
 
 
 def how_to_read() -> list[str]:
-    """Returns what a reader must know of all cards, in paragraphs."""
+    """Returns the paragraphs that explain all cards."""
     return [
         "All methods are measured in one setting. Tokens are vectors of mean 0 and variance 1. The "
         "projections of queries and keys are identities. A head has "
@@ -88,11 +89,13 @@ def how_to_read() -> list[str]:
 
 
 def _links(kind: str, names: Iterable[str]) -> str:
+    """The links to the methods of one family."""
     links = "".join(f'<a href="#{name}">{escape(name)}</a>' for name in names)
     return f"<h2>{escape(FAMILIES[kind])}</h2>{links}"
 
 
 def _article(method: Card, figure: str) -> str:
+    """The article of one method."""
     options = "".join(f"<li>{escape(line)}</li>" for line in option_lines(method))
     explorer = f' <a href="../explorer.html#{method.name}">In the explorer</a>.'
     return (
@@ -105,7 +108,7 @@ def _article(method: Card, figure: str) -> str:
 
 
 def _coded(text: str) -> str:
-    """Returns HTML with what stands in backticks as code."""
+    """Returns HTML with text in backticks as code."""
     return re.sub(r"`([^`]+)`", r"<code>\1</code>", text)
 
 

@@ -1,4 +1,4 @@
-"""What the site shows of each method, measured once and kept on disk.
+"""Measurements of each method for the site, kept on disk.
 
 To measure all methods takes half an hour on two cores. results/catalogue.tar.xz has them: a folder
 a method, with the files of FILES. A method that it lacks, or has with other options, is measured
@@ -19,7 +19,7 @@ import jax
 
 from posenc_jax.encodings import CATALOG, card
 from posenc_jax.lab import runs
-from posenc_jax.lab.gallery import cards, costs, explorer, points, trained
+from posenc_jax.lab.gallery import cards, costs, explorer, option_grid, trained
 from posenc_jax.lab.gallery.costs import Cost
 from posenc_jax.lab.hosts.devices import cores
 
@@ -27,7 +27,7 @@ FILES = ("card.svg", "explorer.bin", "attention.bin", "method.json")
 
 
 class Measured(NamedTuple):
-    """What was measured of a method.
+    """The measurements of a method.
 
     card: the drawing of its card, SVG.
     points: the numbers that the explorer shows, see `explorer.encoded`; b"": it is not there.
@@ -49,20 +49,20 @@ class Measured(NamedTuple):
 
 def declared(name: str) -> str:
     """Returns the options of a method, their defaults, and the values that the explorer offers:
-    what was measured with another text is not of this method any more.
+    measurements with another text are outdated.
     """
-    offered = {} if name in points.ABSENT else points.knobs(name)
+    offered = {} if name in option_grid.ABSENT else option_grid.knobs(name)
     return f"{card(name).beyond} {card(name).defaults} {offered}"
 
 
 def measure(name: str) -> Measured:
-    """Measures one method; those of `trained.METHODS` are trained for their maps."""
+    """Measures one method; methods of `trained.METHODS` are trained for their maps."""
     maps, shape = b"", ()
     if name in trained.METHODS:
         maps, shape = explorer.encoded_maps(trained.maps(name))
     return Measured(
         cards.svg(name, cards.panels(name)),
-        b"" if name in points.ABSENT else explorer.encoded(explorer.measured(name)),
+        b"" if name in option_grid.ABSENT else explorer.encoded(explorer.measured(name)),
         maps, shape, costs.counted(name), declared(name),
         f"{datetime.date.today()} with JAX {jax.__version__} for a "
         f"{jax.devices()[0].device_kind}, Python {platform.python_version()}",
@@ -70,7 +70,7 @@ def measure(name: str) -> Measured:
 
 
 def measure_all(names: Sequence[str]) -> Iterator[tuple[str, Measured]]:
-    """Yields each method with what was measured of it, in their order; on all cores."""
+    """Yields (name, measurements) for each method, in order; measures on all cores."""
     if (count := min(len(cores()), len(names), 4)) < 2:
         yield from ((name, measure(name)) for name in names)
         return
@@ -80,44 +80,47 @@ def measure_all(names: Sequence[str]) -> Iterator[tuple[str, Measured]]:
 
 
 def _use_cpu() -> None:
+    """Makes a worker use the CPU alone."""
     jax.config.update("jax_platforms", "cpu")
 
 
-def save(folder: Path, name: str, found: Measured) -> None:
-    """Writes what was measured of a method into a folder of its name."""
-    own = folder / name
-    own.mkdir(parents=True, exist_ok=True)
-    facts = {"shape": found.shape, **found.cost._asdict(), "declared": found.declared,
-             "made": found.made}  # fmt: skip
-    (own / "card.svg").write_text(found.card, "utf-8")
-    (own / "explorer.bin").write_bytes(found.points)
-    (own / "attention.bin").write_bytes(found.maps)
-    (own / "method.json").write_text(json.dumps(facts) + "\n", "utf-8")
+def save(folder: Path, name: str, measured: Measured) -> None:
+    """Writes the measurements of a method into a folder of its name."""
+    method_folder = folder / name
+    method_folder.mkdir(parents=True, exist_ok=True)
+    facts = {"shape": measured.shape, **measured.cost._asdict(), "declared": measured.declared,
+             "made": measured.made}  # fmt: skip
+    (method_folder / "card.svg").write_text(measured.card, "utf-8")
+    (method_folder / "explorer.bin").write_bytes(measured.points)
+    (method_folder / "attention.bin").write_bytes(measured.maps)
+    (method_folder / "method.json").write_text(json.dumps(facts) + "\n", "utf-8")
 
 
 def read(folder: Path) -> dict[str, Measured]:
-    """Returns the methods of the catalogue that a folder has as they are declared now."""
-    found = {}
+    """Returns the measurements in a folder, of the methods that are still declared as they were
+    measured.
+    """
+    by_name = {}
     for name in CATALOG:
-        own = folder / name
-        if not (own / "method.json").exists():
+        method_folder = folder / name
+        if not (method_folder / "method.json").exists():
             continue
-        facts = json.loads((own / "method.json").read_text("utf-8"))
+        facts = json.loads((method_folder / "method.json").read_text("utf-8"))
         if facts["declared"] == declared(name):
-            found[name] = Measured(
-                (own / "card.svg").read_text("utf-8"),
-                (own / "explorer.bin").read_bytes(),
-                (own / "attention.bin").read_bytes(),
+            by_name[name] = Measured(
+                (method_folder / "card.svg").read_text("utf-8"),
+                (method_folder / "explorer.bin").read_bytes(),
+                (method_folder / "attention.bin").read_bytes(),
                 tuple(facts["shape"]),
                 Cost(*(facts[field] for field in Cost._fields)),
                 facts["declared"],
                 facts["made"],
             )
-    return found
+    return by_name
 
 
 def read_archive(path: Path) -> dict[str, Measured]:
-    """Returns what `read` does, of an archive."""
+    """Returns what `read` does, from an archive."""
     with runs.unpacked(path) as folder:
         return read(folder)
 
@@ -125,8 +128,8 @@ def read_archive(path: Path) -> dict[str, Measured]:
 def pack(path: Path, measured: dict[str, Measured]) -> None:
     """Writes an archive of these methods."""
     with tempfile.TemporaryDirectory() as folder:
-        for name, found in measured.items():
-            save(Path(folder), name, found)
+        for name, method in measured.items():
+            save(Path(folder), name, method)
         runs.pack(path, [Path(folder, name) for name in measured], [*measured], FILES)
 
 
@@ -136,9 +139,9 @@ def catalogue(archive: Path, folder: Path) -> dict[str, Measured]:
     Those that the archive lacks are measured, about 20 seconds each, and kept in the folder, where
     the next call finds them.
     """
-    found = read(folder) | read_archive(archive)
-    for name, own in measure_all([name for name in CATALOG if name not in found]):
+    by_name = read(folder) | read_archive(archive)
+    for name, measured in measure_all([name for name in CATALOG if name not in by_name]):
         print(f"measured {name}", flush=True)
-        save(folder, name, own)
-        found[name] = own
-    return {name: found[name] for name in CATALOG}
+        save(folder, name, measured)
+        by_name[name] = measured
+    return {name: by_name[name] for name in CATALOG}

@@ -1,6 +1,4 @@
-"""What small models learn: the parameters of an encoding, and attention maps in and beyond the
-trained length.
-"""
+"""Parameters and attention maps of small trained models, within and beyond the trained length."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
@@ -41,7 +39,9 @@ class Maps(NamedTuple):
 
 
 def maps(name: str) -> Maps:
-    """Trains a decoder of two layers with the method on the standard library's source; its maps."""
+    """Trains a decoder of two layers with the method on the standard library's source; returns its
+    attention maps.
+    """
     task = tasks.make("stdlib")
     encoding = make(name, **taken_by(name, {"length": LENGTH, "beyond": "clamp"}))
     model = transformer.build(MODEL, encoding, task.vocab)
@@ -58,7 +58,8 @@ def maps(name: str) -> Maps:
 
 
 def parameters(name: str, dims: Dims, options: Mapping[str, Any]) -> Params:
-    """Returns what a method learns in STEPS steps, from the same seed in each call; {} if nothing.
+    """Returns the parameters that a method learns in STEPS steps, from the same seed in each call;
+    {} if it learns none.
 
     A method of two axes is trained on images of digits, any other on the next byte of the standard
     library's source, in windows of LENGTH bytes, or of as many as it is made for, if these are
@@ -69,6 +70,7 @@ def parameters(name: str, dims: Dims, options: Mapping[str, Any]) -> Params:
 
 @cache
 def _learned(name: str, dims: Dims, options: tuple[tuple[str, Any], ...]) -> Params:
+    """The trained parameters, kept for later calls."""
     encoding = make(name, **dict(options))
     first = encoding.init(jax.random.key(0), dims)
     if not jax.tree.leaves(first):
@@ -94,10 +96,12 @@ def _learned(name: str, dims: Dims, options: tuple[tuple[str, Any], ...]) -> Par
 
 
 def _shapes(params: Params) -> list[tuple[int, ...]]:
+    """The shapes of all parameters."""
     return [leaf.shape for leaf in jax.tree.leaves(params)]
 
 
 def _mean(model: transformer.Model, params, tokens_BT, layout) -> np.ndarray:
+    """The attention weights of each layer, the mean over the batch, [N, H, Q, K]."""
     assert model.attention is not None
     layers: Sequence[jax.Array] = jax.jit(model.attention)(params, tokens_BT, layout)
     return np.stack([np.asarray(w_BHQK, np.float64).mean(axis=0) for w_BHQK in layers])

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from posenc_jax.lab.config.schema import ModelConfig, TrainConfig
-from posenc_jax.lab.gallery import explorer, measure, points, store, trained
+from posenc_jax.lab.gallery import explorer, measure, option_grid, store, trained
 from posenc_jax.options import FieldError
 from tests.support import ROOT
 from tests.support.devtools import opened
@@ -17,7 +17,8 @@ pytestmark = pytest.mark.thorough
 
 ARCHIVE = ROOT / "results" / "catalogue.tar.xz"
 SITE = {
-    name: getattr(points, name) for name in ("KNOBS", "WIDTHS", "SPAN", "LENGTHS", "MATRIX", "LAST")
+    name: getattr(option_grid, name)
+    for name in ("KNOBS", "WIDTHS", "SPAN", "LENGTHS", "MATRIX", "LAST")
 }
 SMALL = {
     "KNOBS": {"base": (100.0, 10_000.0), "length": (8, 64), "factor": (2.0, 4.0),
@@ -32,14 +33,14 @@ TRAINED = {
 MOST = 8e6  # bytes of the page
 
 
-SITE = {setting: getattr(points, setting) for setting in SMALL}
+SITE = {setting: getattr(option_grid, setting) for setting in SMALL}
 
 
 @pytest.fixture(scope="module", autouse=True)
 def small():
     with pytest.MonkeyPatch.context() as patch:
         for setting, value in SMALL.items():
-            patch.setattr(points, setting, value)
+            patch.setattr(option_grid, setting, value)
         for setting, value in TRAINED.items():
             patch.setattr(trained, setting, value)
         yield
@@ -50,7 +51,7 @@ def frequencies(head, base):
 
 
 def test_a_point_of_rope_is_its_formula():
-    made = points.point("rope", 16, {"base": 100.0})
+    made = option_grid.point("rope", 16, {"base": 100.0})
     theta_F, t = frequencies(16, 100.0), np.arange(32)
     wanted = 2 * np.cos(t[:, None] * theta_F).sum(axis=1) / 4 - 4
     np.testing.assert_allclose(made.kernel, wanted[None, None], atol=1e-4)
@@ -65,34 +66,34 @@ def test_a_point_of_rope_is_its_formula():
 
 
 def test_rows_are_the_heads_that_differ_and_a_method_that_is_not_relative_has_a_matrix():
-    alibi = points.point("alibi", 16, {})
+    alibi = option_grid.point("alibi", 16, {})
     assert alibi.rows == [0, 1, 2, 3]
     slopes = np.array([1 / 4, 1 / 16, 1 / 64, 1 / 256])
     np.testing.assert_allclose(alibi.kernel[:, 0], -slopes[:, None] * np.arange(32), atol=1e-4)
-    learned = points.point("learned", 16, {"length": 8, "beyond": "error"})
+    learned = option_grid.point("learned", 16, {"length": 8, "beyond": "error"})
     assert learned.kernel.shape == (1, 3, 32)
     assert learned.matrix is not None
     assert learned.past is not None
     assert np.isfinite(learned.past[0, 0, :8]).all()
     assert np.isnan(learned.past[0, 1]).all(), "32 tokens are refused"
-    clamped = points.point("learned", 16, {"length": 8, "beyond": "clamp"}).past
+    clamped = option_grid.point("learned", 16, {"length": 8, "beyond": "clamp"}).past
     assert clamped is not None
     assert np.isfinite(clamped[0, 1]).all(), "control: this policy refuses none"
 
 
 def test_layers_that_are_alike_are_measured_once():
     made = measure.setup("irope", 16, learned=False)
-    assert points._first_alike(made) == [0, 0, 0, 3, 0, 0]
-    first, like, other = (points._added(made, 8, slice(4, 8), n) for n in (0, 1, 3))
+    assert option_grid._first_alike(made) == [0, 0, 0, 3, 0, 0]
+    first, like, other = (option_grid._added(made, 8, slice(4, 8), n) for n in (0, 1, 3))
     np.testing.assert_array_equal(first, like)
     assert np.nanmax(np.abs(first - other)) > 0.1, "control: layers that are not"
 
 
 def test_refusals_are_kept_with_their_reason(monkeypatch):
-    monkeypatch.setattr(points, "KNOBS", {"length": (2, 64)})
-    refused, found = list(points.points("hope"))[::2]
+    monkeypatch.setattr(option_grid, "KNOBS", {"length": (2, 64)})
+    refused, found = list(option_grid.points("hope"))[::2]
     assert str(refused).startswith("encoding.length: 2 tokens are less than one turn")
-    assert isinstance(found, points.Point), "control"
+    assert isinstance(found, option_grid.Point), "control"
 
 
 @pytest.mark.parametrize("kind", ["u8", "u16"])
@@ -213,7 +214,7 @@ def test_the_numbers_on_the_page_are_those_of_the_library(page):
     shown = page.run("(() => { const s = look('rope');"
                      " return { kernel: [...kernel(s).y], angle: [...s.angle.values],"
                      " wave: [...s.wave.values] }; })()")  # fmt: skip
-    made = points.point("rope", 16, {"base": 100.0})
+    made = option_grid.point("rope", 16, {"base": 100.0})
     assert made.angle is not None
     assert made.wave is not None
     np.testing.assert_allclose(shown["kernel"], made.kernel[0, 0], atol=2e-4)
@@ -222,7 +223,7 @@ def test_the_numbers_on_the_page_are_those_of_the_library(page):
     np.testing.assert_allclose(shown["wave"], made.wave[0], rtol=1e-5)
     table = page.run("document.querySelector('#numbers tbody tr').textContent")
     assert table.startswith(f"rope{0:.3f}{made.kernel[0, 0, 1]:.3f}")
-    other = points.point("rope", 16, {"base": 10_000.0})
+    other = option_grid.point("rope", 16, {"base": 10_000.0})
     assert np.abs(np.subtract(shown["kernel"], other.kernel[0, 0])).max() > 0.1, "control"
 
 
@@ -262,7 +263,7 @@ def test_the_page_fits_a_phone_and_follows_the_colours_that_its_reader_prefers(p
 def kept(monkeypatch):
     """What the archive has, at the sizes of the site."""
     for setting, value in SITE.items():
-        monkeypatch.setattr(points, setting, value)
+        monkeypatch.setattr(option_grid, setting, value)
     return store.read_archive(ARCHIVE)
 
 
@@ -274,7 +275,7 @@ def content(raw):
 
 def test_the_archive_has_the_numbers_of_the_library(kept):
     """Of three methods, with the first choice of their options."""
-    assert {name for name, own in kept.items() if not own.points} <= set(points.ABSENT)
+    assert {name for name, own in kept.items() if not own.points} <= set(option_grid.ABSENT)
     shown, made = {}, {}
     for name in ("rope", "alibi", "learned"):
         facts, frames = content(kept[name].points)
@@ -282,8 +283,8 @@ def test_the_archive_has_the_numbers_of_the_library(kept):
         assert kind == "u16"
         codes = np.frombuffer(frames, "<u2", math.prod(shape), at).reshape(shape)
         shown[name] = np.where(codes == 65535, np.nan, low + (high - low) * codes / 65534)
-        options = {option: values[0] for option, values in points.knobs(name).items()}
-        made[name] = points.point(name, options.pop("head"), options).kernel
+        options = {option: values[0] for option, values in option_grid.knobs(name).items()}
+        made[name] = option_grid.point(name, options.pop("head"), options).kernel
         np.testing.assert_allclose(shown[name], made[name], atol=1e-3)
     apart = np.abs(shown["rope"][0, 0] - made["alibi"][0, 0]).max()
     assert apart > 0.1, "control: another method"

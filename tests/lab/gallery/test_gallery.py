@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from posenc_jax import CATALOG, Dims, attend, frame, make
 from posenc_jax.attention import logits
 from posenc_jax.encodings import card
-from posenc_jax.lab.gallery import cards, explorer, measure, page, points, store, trained
+from posenc_jax.lab.gallery import cards, explorer, measure, option_grid, page, store, trained
 from posenc_jax.lab.gallery.costs import Cost
 from posenc_jax.layout import full
 from scripts.catalogue import main
@@ -186,7 +186,7 @@ def test_the_site_measures_what_the_archive_lacks_once(tmp_path, monkeypatch):
 
 @pytest.mark.thorough
 def test_a_method_is_measured_for_the_card_the_explorer_and_the_table(small, monkeypatch):
-    monkeypatch.setattr(explorer, "measured", lambda name: [points.card(name).name])
+    monkeypatch.setattr(explorer, "measured", lambda name: [option_grid.card(name).name])
     monkeypatch.setattr(trained, "METHODS", ("nope",))
     found = store.measure("alibi")
     assert found.card.startswith("<?xml")

@@ -1,4 +1,4 @@
-"""The panels of a card that show what turns by position, ids on a circle, and which keys a query
+"""Panels of a card: the angles of pairs by position, ids on a circle, and the keys that a query
 sees.
 """
 
@@ -9,7 +9,7 @@ import numpy as np
 
 from posenc_jax.encodings.card import Card
 from posenc_jax.encodings.multimodal_ids import Image, Text, circle_ids, ids
-from posenc_jax.lab.gallery import measure, points
+from posenc_jax.lab.gallery import measure, option_grid
 from posenc_jax.lab.gallery.panels import ORDERED, SMALL, THIN, Curve, Panel, curves, heat
 from posenc_jax.lab.report.drawing import COLORS, INK
 from posenc_jax.layout import layout
@@ -22,24 +22,24 @@ def angles(method: Card) -> Iterator[Panel]:
 
     Nothing, if the method turns no pair by an angle of its position.
     """
-    found = {}
+    angles_by_method = {}
     for name in dict.fromkeys((method.name, "rope")):
-        found[name] = points.angles(measure.setup(name, length=measure.TRAINED))
-    if (own_HFT := found[method.name]) is None:
+        angles_by_method[name] = option_grid.angles(measure.setup(name, length=measure.TRAINED))
+    if (angle_HFT := angles_by_method[method.name]) is None:
         return
-    made = f", made for {measure.TRAINED}" if "length" in method.options else ""
-    head = ", head 1" if len(own_HFT) > 1 else ""
-    turn_FT = own_HFT[0] - np.round(own_HFT[0])
-    yield heat("Angle of each pair", f"in turns{head}{made}", turn_FT, "position",
+    made_for = f", made for {measure.TRAINED}" if "length" in method.options else ""
+    head = ", head 1" if len(angle_HFT) > 1 else ""
+    turn_FT = angle_HFT[0] - np.round(angle_HFT[0])
+    yield heat("Angle of each pair", f"in turns{head}{made_for}", turn_FT, "position",
                "pair, 0 is the fastest", cyclic=True)  # fmt: skip
-    waves = {name: points.wavelengths(angle)[0] for name, angle in found.items()
+    waves = {name: option_grid.wavelengths(angle)[0] for name, angle in angles_by_method.items()
              if angle is not None}  # fmt: skip
     drawn = [Curve(np.arange(len(y)), y, name, color, width=width)
              for (name, y), color, width in zip(waves.items(), COLORS, (2.4, THIN), strict=False)
              if np.isfinite(y).any()]  # fmt: skip
     if not np.isfinite(waves[method.name]).any():
         return
-    below = f"tokens for a whole turn{made}; dotted: {measure.TRAINED}"
+    below = f"tokens for a whole turn{made_for}; dotted: {measure.TRAINED}"
     panel = curves("Wavelengths", below, drawn, "pair", "tokens, log scale", level=measure.TRAINED)
 
     def draw(axes):
@@ -50,32 +50,32 @@ def angles(method: Card) -> Iterator[Panel]:
 
 
 def circles(name: str) -> Iterator[Panel]:
-    """Yields the ids of an image's patches on their circle, and the scores of the text after it and
-    of its centre patch, in a layer that reads the circle and in one that reads the grid.
+    """Yields the ids of an image's patches on their circle, and scores of the text after it and of
+    its centre patch, in a layer that reads the circle and in one that reads the grid.
     """
     side = measure.SIDE
     parts = Text(1), Image(side, side), Text(1)
-    own_TA, patches = circle_ids(parts, RADIUS, MIX), slice(1, -1)
+    id_TA, patches = circle_ids(parts, RADIUS, MIX), slice(1, -1)
     yield Panel(
         f"Ids of {side} × {side} patches, layer 1",
         "seen along the line of text; blue to orange: row by row",
-        lambda axes: _circle(axes, own_TA[patches], own_TA[-1]),
+        lambda axes: _circle(axes, id_TA[patches], id_TA[-1]),
     )
-    at = layout(jnp.ones((1, len(own_TA)), jnp.int32),
-                jnp.asarray(np.concatenate([own_TA, ids(parts)], axis=1))[None])  # fmt: skip
-    made, centre = measure.setup(name), 1 + side // 2 * (side + 1)
-    x_BTD = measure.alike(made, len(own_TA))
-    for title, query in (("Text to patches", len(own_TA) - 1), ("Centre patch", centre)):
+    at = layout(jnp.ones((1, len(id_TA)), jnp.int32),
+                jnp.asarray(np.concatenate([id_TA, ids(parts)], axis=1))[None])  # fmt: skip
+    setup, centre = measure.setup(name), 1 + side // 2 * (side + 1)
+    x_BTD = measure.alike(setup, len(id_TA))
+    for title, query in (("Text to patches", len(id_TA) - 1), ("Centre patch", centre)):
         for layer, where in enumerate(("on the circle", "on the grid")):
-            asked = {"queries": slice(query, query + 1), "causal": False, "layer": layer}
-            score_T = made.scores(x_BTD, at, mean=True, **asked)[0, 0, 0]
+            options = {"queries": slice(query, query + 1), "causal": False, "layer": layer}
+            score_T = setup.scores(x_BTD, at, mean=True, **options)[0, 0, 0]
             score_RC = score_T[patches].reshape(side, side)
             yield heat(f"{title}, layer {layer + 1}", f"expected score; patches {where}", score_RC,
                        "column", "row", square=True)  # fmt: skip
 
 
 def _circle(axes, patch_NA: np.ndarray, text_A: np.ndarray) -> None:
-    """Draws ids (time, row, column) in the plane that the line of text is perpendicular to."""
+    """Draws ids (time, row, column) in the plane perpendicular to the line of text."""
     plane_A2 = np.array([[0, 1, -1], [2, -1, -1]]).T / np.sqrt([2, 6])
     for ids_NA, marker, color in (
         (patch_NA, "o", ORDERED(np.linspace(0, 1, len(patch_NA)))),
@@ -98,7 +98,7 @@ def masks(method: Card) -> Iterator[Panel]:
         return
     for layer, seen_QK in seen:
         where = f", layer {layer + 1}" if len(seen) > 1 else ""
-        own = (f"{option} {size}" for option, size in measure.narrow(method).items())
-        below = ", ".join(["blue: seen", *own])
+        windows = (f"{option} {size}" for option, size in measure.narrow(method).items())
+        below = ", ".join(["blue: seen", *windows])
         yield heat(f"Keys that a query sees{where}", below, seen_QK, "key", "query",
                    square=True)  # fmt: skip

@@ -35,7 +35,7 @@ SAME = 1e-4  # smaller differences are rounding
 
 
 class Point(NamedTuple):
-    """What a method does with one choice of options; NaN: not seen, or not defined.
+    """The measurements of a method with one choice of options; NaN: not seen, or not defined.
 
     R counts the rows that differ, of heads or of layers. Scores are those of two equal tokens minus
     their score without positions; of methods by content, those of random tokens.
@@ -61,9 +61,9 @@ class Point(NamedTuple):
 
 
 def knobs(name: str) -> dict[str, Sequence[Any]]:
-    """Returns the grid of a method: for each option that can be moved its values, and `head`."""
+    """Returns the grid of a method: the values of each option that can be moved, and of `head`."""
     parts = cards(measure.whole(card(name)))
-    found: dict[str, Sequence[Any]] = {}
+    grid: dict[str, Sequence[Any]] = {}
     for option, values in KNOBS.items():
         takers = [part.options[option] for part in parts if option in part.options]
         annotations = [taker.annotation for taker in takers]
@@ -71,12 +71,14 @@ def knobs(name: str) -> dict[str, Sequence[Any]]:
         choices = {choice for kind in literals for choice in get_args(kind)}
         values = [value for value in values if not choices or value in choices]
         if takers:
-            found[option] = values
-    return {**found, "head": WIDTHS}
+            grid[option] = values
+    return {**grid, "head": WIDTHS}
 
 
 def points(name: str) -> Iterator[Point | str]:
-    """Yields a point for each choice of the grid, the last option fastest, or why it is refused."""
+    """Yields a point for each choice of the grid, the last option fastest, or the reason why it is
+    refused.
+    """
     grid = knobs(name)
     for values in itertools.product(*grid.values()):
         options = dict(zip(grid, values, strict=True))
@@ -87,21 +89,23 @@ def points(name: str) -> Iterator[Point | str]:
 
 
 def point(name: str, head: int, options: Mapping[str, Any]) -> Point:
-    """Returns what a method does; FieldError: the options or the width are refused."""
-    made = measure.setup(name, head, learned=False, **options)
-    likes = _first_alike(made)
-    measured = {n: _layer(made, n) for n in set(likes)}
-    each = [measured[n] for n in likes]
-    kernel, matrix, past = (np.concatenate(found) for found in zip(*each, strict=True))
-    angle = angles(made)
+    """Measures a method with one choice of options. FieldError: the options or the width are
+    refused.
+    """
+    setup = measure.setup(name, head, learned=False, **options)
+    likes = _first_alike(setup)
+    measured = {n: _layer(setup, n) for n in set(likes)}
+    measured_layers = [measured[n] for n in likes]
+    kernel, matrix, past = (np.concatenate(arrays) for arrays in zip(*measured_layers, strict=True))
+    angle = angles(setup)
     rows, firsts = _alike(kernel, matrix, past, *([] if angle is None else [angle]))
     kernel, matrix, past = kernel[firsts], matrix[firsts], past[firsts]
     relative = _same(matrix, _by_distance_alone(kernel[:, 0]))
     unmoved = all(_same(past[:, i, :n], kernel[:, 0, :n]) for i, n in enumerate(LENGTHS))
     code = None
-    if made.card.kind == "input" and made.card.axes == 1:
-        own = taken_by(name, options)
-        code = measure.table(name, head, SPAN, learned=False, **own).T[:CHANNELS]
+    if setup.card.kind == "input" and setup.card.axes == 1:
+        code_options = taken_by(name, options)
+        code = measure.table(name, head, SPAN, learned=False, **code_options).T[:CHANNELS]
     return Point(
         rows=rows,
         kernel=kernel[:, :1] if _same(kernel[:, 1], kernel[:, 2]) else kernel,
@@ -113,60 +117,62 @@ def point(name: str, head: int, options: Mapping[str, Any]) -> Point:
     )
 
 
-def _first_alike(made: Setup) -> list[int]:
-    """Returns for each layer the first one with the same encoding and parameters."""
-    at = measure.line(made.card, 1)
-    placed = place(made.encoding, None, at)
-    layers = range(made.dims.layers)
-    own = [at_layer(made.encoding, n, made.params, placed)[:2] for n in layers]
+def _first_alike(setup: Setup) -> list[int]:
+    """Returns for each layer the number of the first layer with the same encoding and
+    parameters.
+    """
+    at = measure.line(setup.card, 1)
+    placed = place(setup.encoding, None, at)
+    layers = range(setup.dims.layers)
+    layer_encodings = [at_layer(setup.encoding, n, setup.params, placed)[:2] for n in layers]
     same = lambda a, b: (
         a[0] is b[0]
         and all(x is y for x, y in zip(*map(jax.tree.leaves, (a[1], b[1])), strict=True))
     )
-    return [next(m for m in layers if same(own[m], own[n])) for n in layers]
+    return [next(m for m in layers if same(layer_encodings[m], layer_encodings[n])) for n in layers]
 
 
-def _layer(made: Setup, n: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Returns one layer's kernel, matrix and past with a row for each head."""
+def _layer(setup: Setup, n: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Returns the kernel, matrix and past of one layer, with a row for each head."""
     near, late = slice(0, MATRIX), slice(SPAN - LAST, SPAN)
-    matrix_BHQK = _added(made, SPAN, near, n)
-    late_BHQK = _added(made, SPAN, late, n)
+    matrix_BHQK = _added(setup, SPAN, near, n)
+    late_BHQK = _added(setup, SPAN, late, n)
     pairs = np.concatenate([_by_distance(matrix_BHQK, 0), _by_distance(late_BHQK, late.start)], 2)
     past = np.full((pairs.shape[1], len(LENGTHS), SPAN), np.nan)
     for i, length in enumerate(LENGTHS):
-        last_BHQK = _added(made, length, slice(length - 1, length), n)
-        past[:, i, :length] = measure.of_known(np.nanmean, last_BHQK, axis=0)[:, 0, ::-1]
-    middle = measure.of_known(np.nanmean, matrix_BHQK, axis=0)[..., :MATRIX]
-    mean = measure.of_known(np.nanmean, pairs, axis=(0, 2))
-    ends = [measure.of_known(f, pairs, axis=(0, 2)) for f in (np.nanmin, np.nanmax)]
-    if made.card.kind == "content":
-        ends = measure.of_known(np.nanquantile, pairs, q=[0.1, 0.9], axis=(0, 2))
+        last_BHQK = _added(setup, length, slice(length - 1, length), n)
+        past[:, i, :length] = measure.without_nan(np.nanmean, last_BHQK, axis=0)[:, 0, ::-1]
+    middle = measure.without_nan(np.nanmean, matrix_BHQK, axis=0)[..., :MATRIX]
+    mean = measure.without_nan(np.nanmean, pairs, axis=(0, 2))
+    ends = [measure.without_nan(f, pairs, axis=(0, 2)) for f in (np.nanmin, np.nanmax)]
+    if setup.card.kind == "content":
+        ends = measure.without_nan(np.nanquantile, pairs, q=[0.1, 0.9], axis=(0, 2))
     return np.stack([mean, *ends], axis=1), middle, past
 
 
-def _added(made: Setup, time: int, queries: slice, layer: int) -> np.ndarray:
-    """Returns what position adds to the scores, [B, H, Q, K].
+def _added(setup: Setup, time: int, queries: slice, layer: int) -> np.ndarray:
+    """Returns the scores that position adds, [B, H, Q, K].
 
     B is 1 for the expectation over equal tokens, H is 1 if layers differ. By content, heads are
     among the contents B.
     """
-    at = measure.line(made.card, time, axis=max(made.card.axes, 1) - 1)
-    if made.card.kind == "content":
-        x_BTD = measure.unlike(made, time)
-        plain = measure.setup("nope", made.dims.head).scores(x_BTD, at, queries)
-        found = made.scores(x_BTD, at, queries)
-        return (found - plain).reshape(-1, 1, *found.shape[2:])
-    x_BTD = measure.alike(made, time)
-    found = made.scores(x_BTD, at, queries, layer=layer, mean=True)
-    heads = 1 if made.card.kind == "by_layer" else made.dims.heads
-    return found[:, :heads] - made.dims.head**0.5
+    at = measure.line(setup.card, time, axis=max(setup.card.axes, 1) - 1)
+    if setup.card.kind == "content":
+        x_BTD = measure.unlike(setup, time)
+        plain = measure.setup("nope", setup.dims.head).scores(x_BTD, at, queries)
+        s_BHQK = setup.scores(x_BTD, at, queries)
+        return (s_BHQK - plain).reshape(-1, 1, *s_BHQK.shape[2:])
+    x_BTD = measure.alike(setup, time)
+    s_BHQK = setup.scores(x_BTD, at, queries, layer=layer, mean=True)
+    heads = 1 if setup.card.kind == "by_layer" else setup.dims.heads
+    return s_BHQK[:, :heads] - setup.dims.head**0.5
 
 
 def _by_distance(s_BHQK: np.ndarray, first: int) -> np.ndarray:
     """Returns scores of queries from number `first` on as [B, H, Q, distance]; NaN: no such key."""
     key_QN = first + np.arange(s_BHQK.shape[2])[:, None] - np.arange(SPAN)
-    found = np.take_along_axis(s_BHQK, np.maximum(key_QN, 0)[None, None], axis=3)
-    return np.where(key_QN >= 0, found, np.nan)
+    s_BHQN = np.take_along_axis(s_BHQK, np.maximum(key_QN, 0)[None, None], axis=3)
+    return np.where(key_QN >= 0, s_BHQN, np.nan)
 
 
 def _by_distance_alone(mean_RN: np.ndarray) -> np.ndarray:
@@ -181,24 +187,26 @@ def _same(a: np.ndarray, b: np.ndarray) -> bool:
     return bool(np.allclose(a, b, rtol=0, atol=SAME * size, equal_nan=True))
 
 
-def _alike(*found: np.ndarray) -> tuple[list[int], list[int]]:
-    """Returns the row of each head or layer, and the first head or layer of each row."""
-    count, firsts, rows = len(found[0]), [], []
+def _alike(*arrays: np.ndarray) -> tuple[list[int], list[int]]:
+    """Returns the row of each head or layer, where equal ones share a row, and the first head or
+    layer of each row.
+    """
+    count, firsts, rows = len(arrays[0]), [], []
     pick = lambda x, i: x[i] if len(x) > 1 else x[0]
     for i in range(count):
         like = [
-            r for r, j in enumerate(firsts) if all(_same(pick(x, i), pick(x, j)) for x in found)
+            r for r, j in enumerate(firsts) if all(_same(pick(x, i), pick(x, j)) for x in arrays)
         ]
         rows.append(like[0] if like else len(firsts))
         firsts += [] if like else [i]
     return rows, firsts
 
 
-def angles(made: Setup) -> np.ndarray | None:
+def angles(setup: Setup) -> np.ndarray | None:
     """Returns the angles of the queries' pairs in the first layer, in turns; None: none turn."""
-    at = measure.line(made.card, SPAN, axis=max(made.card.axes, 1) - 1)
-    view = frame(made.encoding, made.params, at, made.dims, form="dense")
-    if made.encoding.embed is not None:
+    at = measure.line(setup.card, SPAN, axis=max(setup.card.axes, 1) - 1)
+    view = frame(setup.encoding, setup.params, at, setup.dims, form="dense")
+    if setup.encoding.embed is not None:
         return None
     table = view.layer(0).q_table
     turns = [t for t in jax.tree.leaves(table, is_leaf=_turns) if _turns(t)]
@@ -213,7 +221,7 @@ def _turns(leaf: Any) -> bool:
 
 
 def wavelengths(angle_RFT: np.ndarray) -> np.ndarray:
-    """Returns the tokens for a turn of each pair whose angle grows by the same from each token."""
+    """Returns the tokens for a whole turn of each pair; NaN if the pair does not turn evenly."""
     step_RFT = np.diff(angle_RFT, axis=2)
     step_RFT -= np.round(step_RFT)
     first = step_RFT[..., :1]
