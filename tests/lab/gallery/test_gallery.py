@@ -232,14 +232,14 @@ def test_equal_curves_are_one_line():
 
 def test_heads_have_one_band_and_a_head_alone_has_its_own():
     x, mean = np.arange(3), np.array([[0.0, 1, 2], [2, 1, 0]])
-    shade, *lines = cards._of_heads(measure.Band(x, mean, mean - 1, mean + 2))
+    shade, *lines = cards._head_curves(measure.Band(x, mean, mean - 1, mean + 2))
     np.testing.assert_array_equal(shade.low, [-1, 0, -1])
     np.testing.assert_array_equal(shade.high, [4, 3, 4])
     assert np.isnan(shade.y).all()
     assert [(line.label, line.low) for line in lines] == [("head 1", None), ("2", None)]
-    (alone,) = cards._of_heads(measure.Band(x, mean[:1], mean[:1] - 1, mean[:1] + 2))
+    (alone,) = cards._head_curves(measure.Band(x, mean[:1], mean[:1] - 1, mean[:1] + 2))
     np.testing.assert_array_equal(alone.low, [-1, 0, 1])
-    assert len(cards._of_heads(measure.Band(x, mean, mean, mean))) == 2, "control: no spread"
+    assert len(cards._head_curves(measure.Band(x, mean, mean, mean))) == 2, "control: no spread"
 
 
 def test_page_styles_survive_as_classes():
