@@ -13,7 +13,7 @@ from posenc_jax import CATALOG, Dims, Encoding, Side, Walk, at_layer, chain, des
 from posenc_jax.combinators import each_layer, only_places, per_layer
 from posenc_jax.encoding import place
 from posenc_jax.encodings import card
-from posenc_jax.lab.definitions.trials import SMALL
+from posenc_jax.lab.definitions.trial_options import SMALL
 from posenc_jax.options import FieldError, checked
 from tests.support.catalogue import standing
 

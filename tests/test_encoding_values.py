@@ -16,7 +16,7 @@ import posenc_jax
 from posenc_jax import CATALOG, Dims, Encoding, chain, each_layer, frame, full, make, per_layer
 from posenc_jax.huggingface import from_row
 from posenc_jax.huggingface.rotary import on_channels, sharper
-from posenc_jax.lab.definitions.trials import SMALL
+from posenc_jax.lab.definitions.trial_options import SMALL
 
 DIMS = Dims(model=16, heads=2, head=8, layers=2)
 NAMES = {**CATALOG, **vars(posenc_jax)}

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 
 from posenc_jax import encodings
 from posenc_jax.encoding import Encoding
-from posenc_jax.lab.definitions.trials import SMALL
+from posenc_jax.lab.definitions.trial_options import SMALL
 from posenc_jax.layout import Layout, layout
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from posenc_jax.encodings import CATALOG, card
 from posenc_jax.encodings.card import Card, facts, option_lines, summary
-from posenc_jax.lab.definitions.trials import REFERENCES
+from posenc_jax.lab.definitions.trial_options import REFERENCES
 from posenc_jax.lab.gallery import encodings_table
 from posenc_jax.lab.gallery.costs import Cost
 from posenc_jax.lab.gallery.page import FAMILIES, families

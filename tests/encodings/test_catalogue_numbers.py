@@ -14,7 +14,7 @@ from posenc_jax import Dims, at_layer
 from posenc_jax.encoding import place
 from posenc_jax.encodings import card, reach
 from posenc_jax.lab.definitions import EMBEDS, OUTPUTS, PLACES, SCORES
-from posenc_jax.lab.definitions.trials import SMALL, VARIED
+from posenc_jax.lab.definitions.trial_options import SMALL, VARIED
 from tests.support.catalogue import (
     EVERY_METHOD,
     NAMES,

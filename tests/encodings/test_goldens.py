@@ -13,7 +13,7 @@ import pytest
 from posenc_jax import CATALOG, Dims, at_layer, attend, frame, make
 from posenc_jax.encoding import place
 from posenc_jax.encodings import multimodal_ids
-from posenc_jax.lab.definitions.trials import REFERENCES
+from posenc_jax.lab.definitions.trial_options import REFERENCES
 from posenc_jax.layout import full
 from tests.support import ROOT
 from tests.support.catalogue import gap

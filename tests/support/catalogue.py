@@ -13,7 +13,7 @@ from posenc_jax import CATALOG, Dims, Encoding, attend, frame, make
 from posenc_jax.encodings import card
 from posenc_jax.encodings.card import Card
 from posenc_jax.lab.config.schema import ModelConfig
-from posenc_jax.lab.definitions.trials import SMALL
+from posenc_jax.lab.definitions.trial_options import SMALL
 from posenc_jax.lab.gallery.measure import on_axes
 from posenc_jax.lab.model import transformer
 from posenc_jax.layout import Layout, full, layout

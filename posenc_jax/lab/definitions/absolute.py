@@ -7,7 +7,7 @@ import numpy as np
 from posenc_jax.lab.definitions.shared import (
     dots,
     embeds_by,
-    rows_of,
+    embeds_by_rows,
     sine_code,
     table_rows,
     within,
@@ -15,13 +15,13 @@ from posenc_jax.lab.definitions.shared import (
 
 
 def _bit_rows(length):
-    """The bits of 0 .. length - 1, lowest first."""
+    """The bits of the numbers 0 .. length - 1, lowest first, [length, bits]."""
     bits = len(f"{length - 1:b}")
     return np.array([[i // 2**k % 2 for k in range(bits)] for i in range(length)])
 
 
 def _bump_code(o, params, pos_T, n, width):
-    """The bumps of `rbf`, one at a time."""
+    """The code of `rbf`, one bump at a time."""
     centres = np.linspace(0, o.length - 1, width)
     s = o.bump or (o.length - 1) / max(width - 1, 1)
     at = [within(o.length, o.beyond, t, n) for t in pos_T]
@@ -29,7 +29,7 @@ def _bump_code(o, params, pos_T, n, width):
 
 
 def _fourier_code(o, params, pos_T, n, width):
-    """Algorithm 1 of the paper."""
+    """The code of `fourier`, by algorithm 1 of the paper."""
     gelu = np.vectorize(lambda x: x * (1 + math.erf(x / math.sqrt(2))) / 2)
     turned_TF = np.outer(pos_T, params["freq"])
     r_TF = np.concatenate([np.cos(turned_TF), np.sin(turned_TF)], axis=1) / np.sqrt(o.features)
@@ -37,13 +37,14 @@ def _fourier_code(o, params, pos_T, n, width):
 
 
 def _rows_and_columns(o, params, pos_T2, n, width):
+    """The code of `learned_2d`: the column's half first."""
     column = table_rows(params["column"], o.beyond, pos_T2[:, 1], n)
     row = table_rows(params["row"], o.beyond, pos_T2[:, 0], n)
     return np.concatenate([column, row], axis=1)
 
 
 def _grid_code(o, params, pos_T2, n, width):
-    """The table of each axis, side by side."""
+    """The code of `sinusoidal_2d`: the sines of each axis, side by side."""
     row = sine_code(pos_T2[:, 0], width // 2, o.base, o.pairing, "paper")
     column = sine_code(pos_T2[:, 1], width - width // 2, o.base, o.pairing, "paper")
     return np.concatenate([row, column], axis=1)
@@ -57,15 +58,15 @@ EMBEDS = {
     "normalized": embeds_by(
         lambda o, params, pos_T, n, width: np.array([[t / max(n - 1, 1)] for t in pos_T])
     ),
-    "binary": rows_of(lambda o, params: _bit_rows(o.length)),
-    "one_hot": rows_of(lambda o, params: np.eye(o.length)),
+    "binary": embeds_by_rows(lambda o, params: _bit_rows(o.length)),
+    "one_hot": embeds_by_rows(lambda o, params: np.eye(o.length)),
     "sinusoidal": embeds_by(
         lambda o, params, pos_T, n, width: (
             sine_code(pos_T + o.start, width, o.base, o.pairing, o.spacing)
             * (1.0 if o.scale is None else params["scale"])
         )
     ),
-    "learned": rows_of(lambda o, params: params["table"]),
+    "learned": embeds_by_rows(lambda o, params: params["table"]),
     "rbf": embeds_by(_bump_code),
     "fourier": embeds_by(_fourier_code),
     "learned_2d": embeds_by(_rows_and_columns),

@@ -8,8 +8,8 @@ from posenc_jax.lab.definitions import bias_formulas
 from posenc_jax.lab.definitions.shared import by_offset, by_pair, dots, sigmoid
 
 
-def network_of(params, x, h):
-    """The output of head h for one number, or for one for each axis."""
+def network_output(params, x, h):
+    """The output of the network for head h, for one number x or for one number for each axis."""
     hidden = np.maximum(np.atleast_1d(x) @ np.atleast_2d(params["w1"]) + params["b1"], 0)
     return float(hidden @ params["w2"][:, h])
 
@@ -20,7 +20,7 @@ def _fire_scores(o, params, q_THC, k_THC, pos_T, n):
     def bias(h, i, j):
         most = max(pos_T[i], abs(params["stretch"] * o.threshold))
         x = psi(pos_T[i] - pos_T[j]) / (psi(most) + 1e-6)
-        return network_of(params, x, h) + params["b2"][h]
+        return network_output(params, x, h) + params["b2"][h]
 
     return dots(q_THC, k_THC) + by_pair(bias, q_THC)
 
@@ -29,14 +29,14 @@ def _mlp_bias(o, params, d, h, heads):
     x = d if o.reach is None else 8 * d / (o.reach - 1)
     if o.spacing == "log":
         x = np.sign(x) * np.log(1 + abs(x)) / (1 if o.reach is None else np.log(8))
-    y = network_of(params, x, h)
+    y = network_output(params, x, h)
     return 16 * sigmoid(y) if o.squash else y
 
 
 def _swin_v2_bias(o, params, d, h, heads):
     x_A = 8 * np.asarray(d, np.float64) / (o.window - 1)
     x_A = np.sign(x_A) * np.log2(1 + abs(x_A)) / 3
-    return 16 * sigmoid(network_of(params, x_A, h))
+    return 16 * sigmoid(network_output(params, x_A, h))
 
 
 def _dape_scores(o, params, q_THC, k_THC, pos_T, n):
@@ -49,13 +49,16 @@ def _dape_scores(o, params, q_THC, k_THC, pos_T, n):
 
 
 def _mapped(mlp, x_TTP, o):
-    """Two convolutions over keys, of one key in `dape`, with a leaky ReLU between them."""
+    """DAPE's MLP of pairs [T, T, P]: two convolutions over keys, of one key in `dape`, with a leaky
+    ReLU between.
+    """
     hidden_TTW = _convolved(x_TTP, mlp["in"], mlp["in_bias"], getattr(o, "kernel", 1))
     hidden_TTW = np.where(hidden_TTW > 0, hidden_TTW, 0.01 * hidden_TTW)
     return _convolved(hidden_TTW, mlp["out"], mlp["out_bias"], getattr(o, "kernel", 1))
 
 
 def _convolved(x_TTP, w_NW, b_W, kernel):
+    """One convolution over keys, [T, T, W]."""
     keys, y_TTW = x_TTP.shape[1], np.zeros((*x_TTP.shape[:2], len(b_W))) + b_W
     w_KPW = w_NW.reshape(kernel, x_TTP.shape[2], -1)
     for j in range(keys):

@@ -17,9 +17,9 @@ def _t5_bias(o, params, d, h, heads):
     return params["table"][first + bucket, h]
 
 
-def _t5_scores(o, params, q_THC, *rest):
+def _t5_scores(o, params, q_THC, *others):
     factor = 1 if o.scaled else np.sqrt(q_THC.shape[-1])
-    return by_offset(_t5_bias)(o, params, factor * q_THC, *rest)
+    return by_offset(_t5_bias)(o, params, factor * q_THC, *others)
 
 
 def _swin_2d_bias(o, params, d, h, heads):

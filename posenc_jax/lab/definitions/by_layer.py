@@ -6,7 +6,7 @@ import numpy as np
 
 from posenc_jax.lab.definitions.rotary_axes import mrope_scores
 from posenc_jax.lab.definitions.rotary_scaling import by_parts_theta
-from posenc_jax.lab.definitions.shared import dots, offsets, powers, scores_of, turned_scores
+from posenc_jax.lab.definitions.shared import dots, offsets, powers, rotary_scores, turned_scores
 
 
 def _irope_scores(o, params, q, k, pos, n):
@@ -21,7 +21,7 @@ def _irope_scores(o, params, q, k, pos, n):
 
 
 def _in_window(o, pos, s_HTT):
-    """Keys `window` or more tokens away are hidden, except in global layers."""
+    """The logits, with keys `window` or more tokens away hidden, except in global layers."""
     if not (o.layer + 1) % o.every:
         return s_HTT
     return np.where(np.abs(offsets(pos)[:, :, 0, 0]) >= o.window, -np.inf, s_HTT)
@@ -38,7 +38,7 @@ def _local_global_scores(o, params, q, k, pos, n):
 def _with_yarn(o, ramp):
     """The logits (q, k, pos, n) -> [H, T, T] of `yarn` with its defaults."""
     full = SimpleNamespace(**vars(o), ramp=ramp, beta_fast=32.0, beta_slow=1.0)
-    scores, root = scores_of(by_parts_theta), 0.1 * np.log(o.factor) + 1
+    scores, root = rotary_scores(by_parts_theta), 0.1 * np.log(o.factor) + 1
     return lambda q, k, pos, n: root**2 * scores(full, {}, q, k, pos, n)
 
 

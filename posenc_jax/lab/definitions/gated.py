@@ -41,8 +41,8 @@ def _stick_breaking_scores(o, params, q_THC, k_THC, pos_T, n):
     for h, i, j in np.ndindex(s_HTT.shape):
         newest = i if o.own else i - 1
         if j <= newest:
-            rest = np.prod([1 - sigmoid(s_HTT[h, i, l]) for l in range(j + 1, newest + 1)])
-            out_HTT[h, i, j] = np.log(sigmoid(s_HTT[h, i, j]) * rest)
+            remainder = np.prod([1 - sigmoid(s_HTT[h, i, l]) for l in range(j + 1, newest + 1)])
+            out_HTT[h, i, j] = np.log(sigmoid(s_HTT[h, i, j]) * remainder)
     return out_HTT
 
 
@@ -52,8 +52,8 @@ def _wall_scores(o, params, q_THC, k_THC, pos_T, n):
     s_HTT = np.zeros((heads, time, time))
     for h, i, j in np.ndindex(s_HTT.shape):
         gate_TC = sigmoid(x_TD @ params["gate"][:, h] + params["gate_bias"][h])
-        kept_C = np.prod(gate_TC[j + 1 : i + 1], axis=0)
-        s_HTT[h, i, j] = np.sum(q_THC[i, h] * k_THC[j, h] * kept_C) / np.sqrt(head)
+        decay_C = np.prod(gate_TC[j + 1 : i + 1], axis=0)
+        s_HTT[h, i, j] = np.sum(q_THC[i, h] * k_THC[j, h] * decay_C) / np.sqrt(head)
     return s_HTT
 
 

@@ -27,18 +27,18 @@ def _grape_a_scores(o, params, q_THC, k_THC, pos_T, n):
     softplus, root = lambda x: np.log1p(np.exp(x)), np.sqrt(q_THC.shape[-1])
 
     def score(h, i, j):
-        of_query = softplus(params["query"][h] @ q_THC[i, h] / root)
-        of_key = softplus(params["key"][h] @ k_THC[j, h] / root)
+        query_gate = softplus(params["query"][h] @ q_THC[i, h] / root)
+        key_gate = softplus(params["key"][h] @ k_THC[j, h] / root)
         # Slopes of 4 heads: 2^-2, 2^-4, 2^-6, 2^-8.
         slope = softplus(params["rate"][h]) * 2.0 ** (-8 * (h + 1) / q_THC.shape[1])
         distance = abs(pos_T[i] - pos_T[j])
-        return np.dot(q_THC[i, h], k_THC[j, h]) / root - distance * slope * (of_query + of_key)
+        return np.dot(q_THC[i, h], k_THC[j, h]) / root - distance * slope * (query_gate + key_gate)
 
     return by_pair(score, q_THC)
 
 
 def _grape_ap_scores(o, params, q_THC, k_THC, pos_T, n):
-    """In an encoder: the sum goes over all later keys."""
+    """The logits of `grape_ap` in an encoder, where the sum goes over all later keys."""
     x_TD, pairs = q_THC.reshape(len(q_THC), -1), o.width // 2
     s_HTT = dots(q_THC, k_THC)
     for h in range(len(s_HTT)):

@@ -5,7 +5,9 @@ import numpy as np
 
 
 def _randomized_places(o, pos_T, n):
-    """The n smallest of `limit` random numbers, or the mean of such draws."""
+    """The positions of `randomized`: the n smallest of `limit` random numbers, or the mean of such
+    draws.
+    """
     if n > o.limit:
         return np.full(len(pos_T), np.nan)
     if o.evaluate == "plain":

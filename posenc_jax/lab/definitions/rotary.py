@@ -2,12 +2,12 @@
 
 import numpy as np
 
-from posenc_jax.lab.definitions.shared import offsets, powers, scores_of, turned_scores
+from posenc_jax.lab.definitions.shared import offsets, powers, rotary_scores, turned_scores
 
 
-def _fastest(theta_F, kept):
-    """The first frequencies, and zeros."""
-    return np.array([theta if k < kept else 0.0 for k, theta in enumerate(theta_F)])
+def _fastest(theta_F, count):
+    """The first `count` frequencies, followed by zeros."""
+    return np.array([theta if k < count else 0.0 for k, theta in enumerate(theta_F)])
 
 
 def _hope_theta(o, width, n):
@@ -32,12 +32,12 @@ def _xpos_scores(o, params, q, k, pos, n):
 
 
 SCORES = {
-    "rope": scores_of(lambda o, width, n: powers(o.base, width)),
-    "partial": scores_of(lambda o, width, n: powers(o.base, int(width * o.share))),
-    "p_rope": scores_of(
+    "rope": rotary_scores(lambda o, width, n: powers(o.base, width)),
+    "partial": rotary_scores(lambda o, width, n: powers(o.base, int(width * o.share))),
+    "p_rope": rotary_scores(
         lambda o, width, n: _fastest(powers(o.base, width), int(width // 2 * o.share))
     ),
-    "hope": scores_of(_hope_theta),
+    "hope": rotary_scores(_hope_theta),
     "headwise": _headwise_scores,
     "xpos": _xpos_scores,
 }

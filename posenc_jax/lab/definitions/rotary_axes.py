@@ -19,8 +19,8 @@ def _mixed_scores(o, params, q, k, pos, n):
     return turned_scores(q, k, angle_QKHF, o.pairing)
 
 
-def _axis_of_pair(o, pairs):
-    """The axis of each pair, one at a time."""
+def _pair_axes(o, pairs):
+    """The axis of each pair, 0 to 2, one pair at a time."""
     if o.order == "interleaved":
         height, width = o.sections[1:] or (5 * pairs // 16, 5 * pairs // 16)
         deal = lambda k: (
@@ -33,7 +33,7 @@ def _axis_of_pair(o, pairs):
 
 
 def mrope_scores(o, params, q, k, pos, n):
-    pos_TF = np.asarray(pos, np.float64)[:, _axis_of_pair(o, q.shape[-1] // 2)]
+    pos_TF = np.asarray(pos, np.float64)[:, _pair_axes(o, q.shape[-1] // 2)]
     angle_QKHF = (pos_TF[:, None] - pos_TF[None]) * powers(o.base, q.shape[-1])
     return turned_scores(q, k, angle_QKHF[:, :, None], o.pairing)
 

@@ -7,8 +7,8 @@ from posenc_jax.lab.definitions.shared import offsets, powers, turned_scores
 
 def _fope_scores(o, params, q, k, pos, n):
     theta_F = powers(o.base, q.shape[-1])
-    kept_G = theta_F[theta_F * o.length >= 2 * np.pi]
-    waves, heads = len(kept_G), q.shape[1]
+    theta_G = theta_F[theta_F * o.length >= 2 * np.pi]
+    waves, heads = len(theta_G), q.shape[1]
     if o.learned:
         cos_HGG, sin_HGG = (np.asarray(params[name], np.float64) for name in ("cos", "sin"))
     else:
@@ -18,8 +18,8 @@ def _fope_scores(o, params, q, k, pos, n):
     wave_THF = np.ones((len(pos), heads, len(theta_F)), complex)
     for t, at in enumerate(np.asarray(pos, np.float64)):
         for h in range(heads):
-            wave_THF[t, h, :waves] = np.cos(at * kept_G) @ cos_HGG[h]
-            wave_THF[t, h, :waves] += 1j * (np.sin(at * kept_G) @ sin_HGG[h])
+            wave_THF[t, h, :waves] = np.cos(at * theta_G) @ cos_HGG[h]
+            wave_THF[t, h, :waves] += 1j * (np.sin(at * theta_G) @ sin_HGG[h])
     gain_QKHF = wave_THF[:, None] * wave_THF[None].conj()
     return turned_scores(q, k, np.zeros(gain_QKHF.shape), o.pairing, gain_QKHF=gain_QKHF)
 
@@ -29,8 +29,8 @@ def _pope_scores(o, params, q, k, pos, n):
     delta_HC = np.clip(np.asarray(params["delta_HC"], np.float64), -2 * np.pi, 0)
     phase_QKHC = offsets(pos) * theta_C - delta_HC
     size_q, size_k = (np.log1p(np.exp(x)) for x in (q, k))
-    found_HQK = np.einsum("qhc,khc,qkhc->hqk", size_q, size_k, np.cos(phase_QKHC))
-    return found_HQK / np.sqrt(q.shape[-1])
+    s_HQK = np.einsum("qhc,khc,qkhc->hqk", size_q, size_k, np.cos(phase_QKHC))
+    return s_HQK / np.sqrt(q.shape[-1])
 
 
 SCORES = {

@@ -3,10 +3,10 @@
 import numpy as np
 
 
-def _exponential(hermitian, vectors_of):
-    """Exp(A) by the eigenvectors of the Hermitian i A."""
+def _exponential(hermitian, subscripts):
+    """exp(A) of antisymmetric matrices, by the eigenvectors of the Hermitian i A."""
     values, vectors = np.linalg.eigh(1j * hermitian)
-    return np.einsum(vectors_of, vectors, np.exp(-1j * values), vectors.conj()).real
+    return np.einsum(subscripts, vectors, np.exp(-1j * values), vectors.conj()).real
 
 
 def _liere_scores(o, params, q, k, pos, n):
@@ -42,7 +42,7 @@ def _string_generator(o, params, axis, h, head):
 
 
 def _string_scores(o, params, q, k, pos, n):
-    """q^T exp(sum_a L_a (r_k - r_q)_a) k."""
+    """The logits of `string`: q^T exp(sum_a L_a (r_k - r_q)_a) k."""
     heads, head = q.shape[1:]
     generator_AHCC = np.array([
         [_string_generator(o, params, axis, h, head) for h in range(heads)] for axis in range(2)
@@ -54,7 +54,9 @@ def _string_scores(o, params, q, k, pos, n):
 
 
 def _tree_scores(o, params, q, k, pos, n):
-    """q^T M(i)^T M(j) k, by the products of matrices from the root to each node."""
+    """The logits of `tree`: q^T M(i)^T M(j) k, M the product of matrices from the root to a
+    node.
+    """
     heads, head = q.shape[1:]
     raw_RHCC = np.triu(np.asarray(params["skew"], np.float64), 1)
     step_RHCC = _exponential(raw_RHCC - np.swapaxes(raw_RHCC, -1, -2), "rhce,rhe,rhde->rhcd")
@@ -65,8 +67,8 @@ def _tree_scores(o, params, q, k, pos, n):
         parent, branch = divmod(node - 1, o.branches)
         return product(parent, h) @ step_RHCC[branch, h]
 
-    made = np.array([[product(int(t), h) for h in range(heads)] for t in pos])
-    turned_q, turned_k = (np.einsum("thcd,thd->thc", made, x) for x in (q, k))
+    product_THCC = np.array([[product(int(t), h) for h in range(heads)] for t in pos])
+    turned_q, turned_k = (np.einsum("thcd,thd->thc", product_THCC, x) for x in (q, k))
     return np.einsum("qhc,khc->hqk", turned_q, turned_k) / np.sqrt(head)
 
 

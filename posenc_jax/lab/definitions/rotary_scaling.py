@@ -6,7 +6,7 @@ from posenc_jax.lab.definitions.shared import (
     offsets,
     powers,
     ramped,
-    scores_of,
+    rotary_scores,
     sigmoid,
     turned_scores,
 )
@@ -18,7 +18,9 @@ def _dynamic_theta(o, width, n):
 
 
 def _clex_scores(o, params, q, k, pos, n):
-    """The equation itself, as in the authors' code, in steps a quarter as long as theirs."""
+    """The logits of `clex`, by the equation as in the authors' code, in steps a quarter as long as
+    theirs.
+    """
     width = q.shape[-1]
     exponent_F = 2 * np.arange(width // 2) / (width - 2)
 
@@ -37,7 +39,9 @@ def _clex_scores(o, params, q, k, pos, n):
 
 
 def by_parts_theta(o, width, n):
-    """Section 3.2 of the paper; for the other ramps, its code."""
+    """The frequencies of `ntk_by_parts`: section 3.2 of the paper; for the other ramps, its
+    code.
+    """
     theta = powers(o.base, width)
     if o.ramp == "turns":
         return ramped(theta, o.factor, o.length, o.beta_slow, o.beta_fast)
@@ -51,17 +55,19 @@ def by_parts_theta(o, width, n):
     return (1 - gamma) * theta / o.factor + gamma * theta
 
 
-def _yarn_scores(o, *given):
+def _yarn_scores(o, *inputs):
     log = np.log(o.factor)
     root = (0.1 * o.mscale * log + 1) / (0.1 * o.mscale_all_dim * log + 1)
-    return root**2 * scores_of(by_parts_theta)(o, *given)
+    return root**2 * rotary_scores(by_parts_theta)(o, *inputs)
 
 
 SCORES = {
-    "pi": scores_of(lambda o, width, n: powers(o.base, width) / o.factor),
-    "ntk": scores_of(lambda o, width, n: powers(o.base * o.factor ** (width / (width - 2)), width)),
-    "dynamic_ntk": scores_of(_dynamic_theta),
+    "pi": rotary_scores(lambda o, width, n: powers(o.base, width) / o.factor),
+    "ntk": rotary_scores(
+        lambda o, width, n: powers(o.base * o.factor ** (width / (width - 2)), width)
+    ),
+    "dynamic_ntk": rotary_scores(_dynamic_theta),
     "clex": _clex_scores,
-    "ntk_by_parts": scores_of(by_parts_theta),
+    "ntk_by_parts": rotary_scores(by_parts_theta),
     "yarn": _yarn_scores,
 }

@@ -6,7 +6,7 @@ from posenc_jax.lab.definitions.shared import by_pair, powers, turned_scores
 
 
 def _gta_angles(o, pos_TA, width):
-    """Angles [T, F]; frequencies rise, row and column take turns."""
+    """The angles of `gta`, [T, F]; frequencies rise, and row and column alternate."""
     count = width // 4
     pairs = [(n, axis) for n in range(1, count + 1) for axis in range(2)]
     turn = lambda t, n, axis: 2 * np.pi * t[axis] / o.size * 2.0**n / 2.0**count
@@ -37,7 +37,9 @@ def _gta_outputs(o, params, weight_HQK, v_KHC, pos, n):
 
 
 def _prope_map(query_A, key_A, width):
-    """What a key's half of blocks and two quarters of pairs go through for a query, [C, C]."""
+    """The matrix between a query and a key, [C, C]: blocks of cameras, then two quarters of
+    pairs.
+    """
     map_CC, pairs = np.zeros((width, width)), width // 8
     camera = lambda pos_A: pos_A[:16].reshape(4, 4)
     for c in range(0, width // 2, 4):

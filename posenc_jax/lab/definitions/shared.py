@@ -1,4 +1,4 @@
-"""Terms that several definitions have: products, tables of rows, sines, rotary angles."""
+"""Terms that several definitions share: products, tables of rows, sines, rotary angles."""
 
 from collections.abc import Callable
 
@@ -15,7 +15,7 @@ def sigmoid(x):
 
 
 def by_pair(score, q_THC):
-    """Logits [H, T, T]: score(h, i, j)."""
+    """Logits [H, T, T] with the entries score(h, i, j)."""
     time, heads, _ = q_THC.shape
     s_HTT = np.zeros((heads, time, time))
     for h, i, j in np.ndindex(s_HTT.shape):
@@ -37,7 +37,7 @@ def by_offset(value: Callable) -> Callable:
 
 
 def clipped_row(offset, distance):
-    """Row 0 .. 2 `distance` of a table over clipped offsets."""
+    """The row, 0 to 2 `distance`, of a table over clipped offsets."""
     return int(min(max(offset, -distance), distance)) + distance
 
 
@@ -71,7 +71,7 @@ def within(length, beyond, t, n):
 
 
 def table_rows(table_LW, beyond, pos_T, n):
-    """Rows of a table at positions; between two rows at a fraction."""
+    """The rows of a table at positions; a position with a fraction reads between two rows."""
     length = len(table_LW)
 
     def row(t):
@@ -83,14 +83,14 @@ def table_rows(table_LW, beyond, pos_T, n):
     return np.stack([row(within(length, beyond, t, n)) for t in pos_T])
 
 
-def rows_of(table: Callable) -> Callable:
-    """An entry of EMBEDS by the rows of table(o, params), [length, W]."""
+def embeds_by_rows(table: Callable) -> Callable:
+    """An entry of EMBEDS that reads the rows of table(o, params), [length, W]."""
     rows = lambda o, params, pos_T, n, width: table_rows(table(o, params), o.beyond, pos_T, n)
     return embeds_by(rows)
 
 
 def sine_code(pos_T, width, base, pairing, spacing):
-    """The paper's table (or tensor2tensor's), one entry at a time."""
+    """The sinusoidal code of the paper (or of tensor2tensor), one entry at a time."""
     code_TW, pairs = np.zeros((len(pos_T), width)), width // 2
     for i, t in enumerate(pos_T):
         for k in range(pairs):
@@ -118,8 +118,8 @@ def turned_scores(q_THC, k_THC, angle_QKHF, pairing, gain_QKHF: float | np.ndarr
     power_QKHF = gain_QKHF * np.exp(1j * angle_QKHF)
     power_QKHF = np.broadcast_to(power_QKHF, (len(q), *k.shape))
     turned_HQK = np.einsum("qhf,khf,qkhf->hqk", q, k.conj(), power_QKHF).real
-    rest_HQK = np.einsum("qhc,khc->hqk", q_THC[..., width:], k_THC[..., width:])
-    return (turned_HQK + rest_HQK) / np.sqrt(q_THC.shape[-1])
+    plain_HQK = np.einsum("qhc,khc->hqk", q_THC[..., width:], k_THC[..., width:])
+    return (turned_HQK + plain_HQK) / np.sqrt(q_THC.shape[-1])
 
 
 def offsets(pos_T):
@@ -133,8 +133,8 @@ def powers(base, width):
     return np.array([float(base) ** (-2 * k / width) for k in range(width // 2)])
 
 
-def scores_of(theta: Callable[..., np.ndarray]) -> Callable[..., np.ndarray]:
-    """An entry of SCORES of the rotary method with frequencies theta(o, head width, n), [F]."""
+def rotary_scores(theta: Callable[..., np.ndarray]) -> Callable[..., np.ndarray]:
+    """An entry of SCORES for a rotary method with frequencies theta(o, head width, n), [F]."""
 
     def scores(o, params, q_THC, k_THC, pos_T, n):
         angle_QKHF = offsets(pos_T) * theta(o, q_THC.shape[-1], n)
@@ -144,7 +144,8 @@ def scores_of(theta: Callable[..., np.ndarray]) -> Callable[..., np.ndarray]:
 
 
 def ramped(theta_F, factor, length, slow, fast):
-    """theta / factor for pairs of up to `slow` turns in `length`, theta from `fast` turns on.
+    """The frequencies theta / factor for pairs of up to `slow` turns in `length`, theta from `fast`
+    turns on.
 
     Between them, linear in the number of turns.
     """

@@ -5,7 +5,7 @@ from typing import get_args
 
 from posenc_jax.encodings import CATALOG, card, make
 from posenc_jax.encodings.card import ACTS, Card
-from posenc_jax.lab.definitions.trials import REFERENCES
+from posenc_jax.lab.definitions.trial_options import REFERENCES
 from posenc_jax.lab.gallery import costs
 from posenc_jax.lab.gallery.costs import STATED, TIME, Cost
 from posenc_jax.lab.gallery.page import FAMILIES, families

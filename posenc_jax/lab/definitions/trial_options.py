@@ -1,4 +1,4 @@
-"""What a method is tried with, besides its definition.
+"""Options and references with which tests try each method, besides its definition.
 
 SMALL:      options for a small model of 24 tokens, where the defaults do not fit one.
 VARIED:     another value of an option that must change the output, if none follows from its type.
