@@ -135,6 +135,8 @@ def draft_tree(
     return partitioned(partial(_tree, keys), parent_BN, 1, *arrays)
 
 
+# `_tree`, `_of_prefix` and `_of_blocks` are jitted so that each is one program where code runs op
+# by op; inside of jit, `inline` makes them a part of the program around them.
 @partial(jax.jit, static_argnums=0, inline=True)
 def _tree(keys: int, parent_BN, valid_BN, start_B1) -> tuple[jax.Array, jax.Array]:
     batch, drafts = parent_BN.shape

@@ -233,6 +233,7 @@ def wall(gate_bias: float = 8.0) -> Encoding:
         gate_DHC = 0.02 * jax.random.normal(key, (dims.model, dims.heads, dims.head))
         return {"gate": gate_DHC, "gate_bias": jnp.full((dims.heads, dims.head), gate_bias, float)}
 
+    # The backward pass computes the decays of a stretch again: all of them are [B, H, Q, K, C].
     score = by_stretches(jax.checkpoint(_faded), WALL_STRETCH)
     return each_layer(Encoding(init=init, walk=Walk(score, log_gates, no_vector, corrects=True)))
 

@@ -134,5 +134,7 @@ def _solved_by_query(steps_BHST, right_BHSQ, visible_BHSQ):
 
         return jax.lax.fori_loop(0, stretch, add_step, right_BHSQ)
 
+    # As a linear solve its derivative is one more solve, by the transposed loop; that of the loop
+    # itself would store the state of each step.
     multiply = lambda a_BHSQ: a_BHSQ + steps_BHST @ seen(a_BHSQ)
     return jax.lax.custom_linear_solve(multiply, right_BHSQ, solve, solve_transposed)

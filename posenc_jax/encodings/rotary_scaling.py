@@ -93,8 +93,8 @@ def dynamic_ntk(
     return rotation.rotary(pairing, table, place=rotation.with_length)
 
 
-@partial(jax.jit, static_argnums=(1, 2))
-@jax.default_matmul_precision("highest")
+@partial(jax.jit, static_argnums=(1, 2))  # one program where code runs op by op
+@jax.default_matmul_precision("highest")  # errors of tensor cores would add up over the steps
 def _stretches(params, base: float, scales: int) -> jax.Array:
     """ln(theta(s) / theta(1)) of CLEX at the scales s = 1, 2, ..., [scales, F].
 

@@ -62,6 +62,8 @@ def angles(pos_BT: jax.Array, freq: np.ndarray | jax.Array) -> jax.Array:
     return angle
 
 
+# `_phase`, `turns` and `turn` are jitted so that each is one program where code runs op by op;
+# inside of jit, `inline` makes them a part of the program around them.
 @partial(jax.jit, inline=True)
 def _phase(pos, word, residual, freq):
     """Position times frequency without whole turns, from the two words of the frequency, see

@@ -50,6 +50,7 @@ def _needs(program: Any) -> int:
     memory = program.memory_analysis()
     if memory is None:
         return 0
+    # The devices of a CPU share the host's memory; an accelerator's each have their own.
     bytes_per_device = memory.temp_size_in_bytes + memory.output_size_in_bytes
     return bytes_per_device * (jax.local_device_count() if tuned_for("cpu") else 1)
 
@@ -137,7 +138,7 @@ class Evaluator:
     def _score_all(self, params, data, index_GB, size, *, width: int):
         def score_seed(data, index_GB, size, params):
             group = partial(self._score_group, gathered(params), data=data, size=size, width=width)
-            return jax.lax.map(group, index_GB)
+            return jax.lax.map(group, index_GB)  # one group at a time is in memory
 
         return over_seeds(score_seed, params, given=(data, index_GB, size))
 
