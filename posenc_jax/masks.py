@@ -58,7 +58,7 @@ def prefix(layout: Layout, length: Any) -> Layout:
 
 
 def blocks(layout: Layout, block_BT: Any) -> Layout:
-    """The layout in which tokens of one block see each other; what follows sees all of the block.
+    """The layout in which the tokens of one block see each other; later tokens see the whole block.
 
     A block is a run of equal numbers above 0 in a sequence: a picture among text, as Gemma 3 and
     PaliGemma (arXiv 2407.07726) read it, or a chunk. Tokens with 0 are causal. Two blocks that

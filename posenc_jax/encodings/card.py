@@ -214,7 +214,7 @@ BEYOND = {
 
 
 def summary(card: Card) -> str:
-    """The first line of the method's docstring, or its formula."""
+    """The first line of the method's docstring; its formula if there is no docstring."""
     return (card.build.__doc__ or card.formula).strip().splitlines()[0]
 
 

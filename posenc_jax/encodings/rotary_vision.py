@@ -1,4 +1,4 @@
-"""Rotary methods of vision models, besides those of rotary_axes.
+"""Further rotary methods of vision models; the plain ones are in `rotary_axes`.
 
 `gta` and `prope` turn values too, so that a query reads them as they look from its place.
 """

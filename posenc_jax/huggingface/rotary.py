@@ -139,7 +139,7 @@ def rotary(model: Rotary, config: Fields) -> Encoding:
 
 
 def rope_dictionary(config: Fields) -> tuple[str, Mapping[str, Any]]:
-    """The name of the field with the options of rope, and what is in it.
+    """The name and the content of the field with the options of rope.
 
     FieldError: a file with both names, of which transformers reads the older one alone.
     """

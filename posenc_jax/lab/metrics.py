@@ -76,7 +76,7 @@ def token_accuracy(logits_BTV, targets_BT, weights_BT) -> tuple[jax.Array, jax.A
 
 
 def exact_match(logits_BTV, targets_BT, weights_BT) -> tuple[jax.Array, jax.Array]:
-    """The share of examples of which all targets that count have the largest logit.
+    """The share of examples in which every target that counts has the largest logit.
 
     An example without such targets does not count.
     """

@@ -55,7 +55,7 @@ class Summary:
     starts: int = 1
 
     def content(self) -> dict[str, Any]:
-        """What summary.json holds."""
+        """The content of summary.json, as a dictionary."""
         incomplete = {"incomplete": self.incomplete} if self.incomplete else {}
         ends = {"facts": self.facts, "starts": self.starts}
         return self._table() | _without_estimates(self.own) | incomplete | ends

@@ -104,7 +104,8 @@ def files(names: Iterable[str]) -> set[tuple[Path, Path]]:
 
 
 def load_recorded(environment: Mapping[str, Any], names: Any) -> str:
-    """Imports the modules of a stored run, and returns what has changed since; "" if nothing has.
+    """Imports the modules of a stored run, and returns the names of files that changed since; "" if
+    none did.
 
     Args:
       environment, names: as config.json has them, maybe damaged.

@@ -29,7 +29,7 @@ def effort(level: int) -> dict[str, Any]:
 
 
 def flags(level: int) -> str:
-    """Returns the same options as text for XLA_FLAGS."""
+    """Returns the options of `effort` as text for XLA_FLAGS."""
     return " ".join(f"--{name}={str(value).lower()}" for name, value in effort(level).items())
 
 

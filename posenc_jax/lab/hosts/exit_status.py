@@ -26,7 +26,7 @@ class NotWritten(Stop):
 
 
 class Refused(Stop, ValueError):
-    """Input that does not fit what is on disk."""
+    """Input that does not fit the files on disk."""
 
     status = 2
 

@@ -17,7 +17,9 @@ from posenc_jax.lab.hosts.devices import cores
 
 
 def environment() -> dict:
-    """Returns what a run's numbers depend on besides its config. Reads no environment variable."""
+    """Returns the facts besides the config on which a run's numbers depend. Reads no environment
+    variable.
+    """
     device = jax.devices()[0]
     return {
         "started": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),

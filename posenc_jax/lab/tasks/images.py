@@ -200,7 +200,7 @@ def _positions(place_BT, size_B, least_side, order, squeeze_B):
 
 
 def _shuffled(key, size, place_T):
-    """The places of size * size patches in random order, then those of padding."""
+    """A random order of the places of size * size patches, followed by the places of padding."""
     random_T = jax.random.uniform(key, place_T.shape)
     return jnp.argsort(jnp.where(place_T < size * size, random_T, 2.0)).astype(jnp.int32)
 

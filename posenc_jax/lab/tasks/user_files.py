@@ -54,7 +54,9 @@ def user_path(name: str, path: str) -> Path:
 
 
 def path_kind(name: str, path: Path) -> Literal["file", "folder", "none"]:
-    """What is at a path. FieldError: a pipe, a socket or a device, or the path cannot be read."""
+    """The kind of the entry at a path. FieldError: a pipe, a socket or a device, or the path cannot
+    be read.
+    """
     try:
         mode = path.stat().st_mode
     except (FileNotFoundError, NotADirectoryError):

@@ -96,7 +96,7 @@ def rows(records: Sequence[Mapping]) -> Iterator[dict[str, Any]]:
 
 
 def _shared(records: Sequence[Mapping]) -> dict[str, float]:
-    """Returns means over seeds by the names that every run with such records has."""
+    """Returns means over seeds, under names that do not depend on the encoding and the seed."""
     by_name: dict[str, list[float]] = {}
     for record in records:
         labels = record["labels"]

@@ -36,7 +36,7 @@ def model(released: Released) -> Model:
 
 
 def shapes(released: Released) -> dict[str, jax.ShapeDtypeStruct]:
-    """The shape of each array of the model by its path, such as "block_0/query/kernel"."""
+    """The shape of each array of the model, by its path such as "block_0/query/kernel"."""
     return by_path(jax.eval_shape(model(released).init, jax.random.key(0)))
 
 
