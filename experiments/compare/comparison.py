@@ -99,7 +99,7 @@ def compare(
 def train_and_evaluate(config: schema.TrainedConfig, run: runs.Run, rows: Iterable[Row]) -> None:
     """Trains and evaluates every row, without the stages that have ended."""
     for row in rows:
-        if not all(run.ended(one.stage) for one in row.plan):
+        if not all(run.ended(evaluation.stage) for evaluation in row.plan):
             state = train_row(config, row, run)
             evaluate(row, run, state.params)
 
@@ -121,14 +121,14 @@ def lengths_and_control(
     trained = config.train.length
     plan.append(Evaluation(shuffled_row(name), trained, control, f"{name}: read shuffled"))
 
-    def of(params: Any, one: Evaluation) -> Iterable[runs.Record]:
-        scores = one.evaluator(params, one.length)
-        labels = {"encoding": one.label, "split": "test", "length": one.length}
+    def records_of(params: Any, evaluation: Evaluation) -> Iterable[runs.Record]:
+        scores = evaluation.evaluator(params, evaluation.length)
+        labels = {"encoding": evaluation.label, "split": "test", "length": evaluation.length}
         yield from records(scores, task, config.train.steps, config.seed_range, labels)
-        if one.evaluator is evaluator:
-            yield from more(params, one, scores)
+        if evaluation.evaluator is evaluator:
+            yield from more(params, evaluation, scores)
 
-    return Row(name, task, model, plan, of, config.eval)
+    return Row(name, task, model, plan, records_of, config.eval)
 
 
 def model_of(
@@ -181,9 +181,9 @@ def train_row(config: schema.TrainedConfig, row: Row, run: runs.Run) -> State:
         params = jax.tree.map(like, state.params)
         if valid is not None:
             ahead.submit(valid.compile, params, config.train.length)
-        for one in plan:
-            if not run.ended(one.stage):
-                ahead.submit(one.evaluator.compile, params, one.length)
+        for evaluation in plan:
+            if not run.ended(evaluation.stage):
+                ahead.submit(evaluation.evaluator.compile, params, evaluation.length)
 
     print(_described(config, model, task, name), flush=True)
     profile = run.path / "profile" / folder_name(name) if config.profile else None
@@ -207,8 +207,8 @@ def _validate(config, task, valid: Evaluator, labels, run: runs.Run, state: Stat
     """Logs the scores on validation examples of the trained length."""
     with contextlib.suppress(DoesNotFit):  # the evaluation at this length then says so
         scores = valid(state.params, config.train.length)
-        found = records(scores, task, step, config.seed_range, labels)
-        run.log([record for record in found if "position" not in record["labels"]])
+        scored = records(scores, task, step, config.seed_range, labels)
+        run.log([record for record in scored if "position" not in record["labels"]])
 
 
 def _described(config: schema.TrainedConfig, model: Model, task: tasks.Task, name: str) -> str:
@@ -229,17 +229,21 @@ def evaluate(row: Row, run: runs.Run, params: Any) -> None:
     """
     plan = row.plan
     with Progress(len(plan), f"evaluate {plan[0].label}") as progress:
-        for done, one in enumerate(plan, 1):
-            if run.ended(one.stage):
+        for done, evaluation in enumerate(plan, 1):
+            if run.ended(evaluation.stage):
                 continue
-            run.begin(one.stage)
+            run.begin(evaluation.stage)
             try:
-                run.log(row.records(params, one))
+                run.log(row.records(params, evaluation))
             except DoesNotFit as reason:
-                known = run.facts.get("not_measured", [])
-                entry = {"encoding": one.label, "length": one.length, "reason": str(reason)}
-                run.fact(not_measured=[*known, entry])
+                entries = run.facts.get("not_measured", [])
+                entry = {
+                    "encoding": evaluation.label,
+                    "length": evaluation.length,
+                    "reason": str(reason),
+                }
+                run.fact(not_measured=[*entries, entry])
             failpoints.reach("evaluating")
-            run.end(one.stage)
+            run.end(evaluation.stage)
             progress.update(done)
             signals.stop_if_requested()

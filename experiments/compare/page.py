@@ -90,8 +90,8 @@ def _of_task(name: str, run: StoredRun, added: Additions) -> Section:
 
 def in_order(summary: LengthSummary) -> LengthSummary:
     """The summary without the rows of shuffled examples."""
-    kept = {name: row for name, row in summary.results.items() if not is_shuffled(name)}
-    return replace(summary, results=kept)
+    results = {name: row for name, row in summary.results.items() if not is_shuffled(name)}
+    return replace(summary, results=results)
 
 
 def findings(summary: LengthSummary) -> list[str]:
@@ -99,12 +99,12 @@ def findings(summary: LengthSummary) -> list[str]:
     trained, longest = summary.train_length, max(summaries.lengths(summary))
     plain, unit = in_order(summary), formats.size_unit(summary)
     cells = {n: row[trained] for n, row in plain.results.items() if trained in row}
-    known = {NONE: cells["nope"].mean} if "nope" in cells else {}
-    known |= summary.baselines
+    references = {NONE: cells["nope"].mean} if "nope" in cells else {}
+    references |= summary.baselines
     lines = [f"At the trained length, {trained} {unit}, {ranked(plain, trained)}."]
-    if known:
-        each = ", ".join(f"{n.replace('_', ' ')} {value:.3f}" for n, value in known.items())
-        lines.append(f"To compare: {each}.")
+    if references:
+        values = ", ".join(f"{n.replace('_', ' ')} {value:.3f}" for n, value in references.items())
+        lines.append(f"To compare: {values}.")
     first = summaries.leaders(plain, trained)[0]
     shuffled = {n: f"{_shuffled(summary, n).mean:.3f}" for n in cells if n in (first, "nope")}
     had = " and ".join(f"{name} {value}" for name, value in shuffled.items())

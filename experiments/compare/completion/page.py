@@ -54,13 +54,13 @@ def document(runs: Sequence[StoredRun]) -> tuple[list[str], list[Section]]:
 
     ValueError: two runs of one task.
     """
-    asked = [run._replace(config=run.config | {"task": _task(run)}) for run in runs]
+    with_question = [run._replace(config=run.config | {"task": _task(run)}) for run in runs]
     added = page.Additions(
         opening=lambda run: [_words(run).asked],
         figures=lambda run: [by_place(run)],
         conclusions=lambda run: [conclusion(run)],
     )
-    return page.document(asked, added)
+    return page.document(with_question, added)
 
 
 def _task(run: StoredRun) -> dict[str, Any]:
@@ -111,7 +111,7 @@ def _curves(run: StoredRun, length: int) -> dict[str, dict[int, dict[int, float]
         r for r in run.records if r["metric"] == "completed" and r["labels"]["length"] == length
     ]
     by_row = summaries.by_label(wanted, "encoding")
-    return {name: summaries.curve(own, "offset") for name, own in by_row.items()}
+    return {name: summaries.curve(records, "offset") for name, records in by_row.items()}
 
 
 def _offsets(run: StoredRun, length: int) -> list[int]:
@@ -130,12 +130,12 @@ def _by_place(run: StoredRun) -> Figure:
     for axes, length in zip(row, panels, strict=True):
         for name, curve in _curves(run, length).items():
             x = [places.index(offset) for offset in curve]
-            seeds = [list(own.values()) for own in curve.values()]
-            axes.plot(x, [np.mean(own) for own in seeds], label=name, **styles[name])
+            seeds = [list(by_seed.values()) for by_seed in curve.values()]
+            axes.plot(x, [np.mean(by_seed) for by_seed in seeds], label=name, **styles[name])
             if len(styles) <= drawing.BANDS:
-                of = formats.interval_of("completed")
-                drawing.shade_interval(axes, x, seeds, styles[name]["color"], of)
-            means[name] = float(np.mean([np.mean(own) for own in seeds]))
+                interval = formats.interval_of("completed")
+                drawing.shade_interval(axes, x, seeds, styles[name]["color"], interval)
+            means[name] = float(np.mean([np.mean(by_seed) for by_seed in seeds]))
         axes.set_xticks(range(len(places)), [f"{offset}" for offset in places])
         axes.set_title(f"window of {length} bytes")
     row[0].set_ylabel(_words(run).label)

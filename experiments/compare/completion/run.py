@@ -31,7 +31,7 @@ def measure(config: Config, run: runs.Run) -> Summary:
 
 
 def by_offset(
-    config: Config, offset_E: np.ndarray, params: Any, one: Evaluation, scores: Scores
+    config: Config, offset_E: np.ndarray, params: Any, evaluation: Evaluation, scores: Scores
 ) -> Iterator[runs.Record]:
     """The share of targets that are right in each range of places in the file."""
     bin_E = np.searchsorted(EDGES, offset_E, side="right") - 1
@@ -39,6 +39,11 @@ def by_offset(
         here_E = bin_E == n
         if here_E.sum() >= LEAST:
             here = Sums(*(x_SE[:, here_E] for x_SE in scores.by_example["token_accuracy"]))
-            labels = {"encoding": one.label, "split": "test", "length": one.length, "offset": edge}
+            labels = {
+                "encoding": evaluation.label,
+                "split": "test",
+                "length": evaluation.length,
+                "offset": edge,
+            }
             values = {"completed": metrics.mean("token_accuracy", here)}
             yield from runs.seed_records(config.train.steps, config.seed_range, labels, values)

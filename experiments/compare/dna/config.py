@@ -18,11 +18,11 @@ def check(config: Config) -> None:
     name, reads = config.task.name, "whole"
     if tasks.input_of(name) == "tokens":
         reads = "tokens"
-        known = tasks.options(name) | config.task.options
-        if "masked" not in known:
+        options = tasks.options(name) | config.task.options
+        if "masked" not in options:
             fits = ", ".join([*tasks.names("whole"), "labels:PATH", "file:PATH"])
             raise FieldError("task.name", f"{name} hides no letters; choices: {fits}")
-        if not known["masked"]:
+        if not options["masked"]:
             raise FieldError("task.masked", "0 hides no letters; give a share such as 0.15")
     fields.check_encoder(
         config, tasks.check(name, config_checks.sizes(config), reads, **config.task.options)

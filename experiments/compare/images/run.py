@@ -48,12 +48,16 @@ def _row(config: Config, name: str) -> Row:
 
 
 def _records(
-    config: Config, task: tasks.Task, params: Any, one: Evaluation
+    config: Config, task: tasks.Task, params: Any, evaluation: Evaluation
 ) -> Iterator[runs.Record]:
     """The scores in each view at one resolution."""
-    scores = one.evaluator(params, one.length)
+    scores = evaluation.evaluator(params, evaluation.length)
     for view, seen in zip(VIEWS, by_view(scores), strict=True):
-        labels = {"encoding": row_of(one.label, view), "split": "test", "length": one.length}
+        labels = {
+            "encoding": row_of(evaluation.label, view),
+            "split": "test",
+            "length": evaluation.length,
+        }
         yield from records(seen, task, config.train.steps, config.seed_range, labels)
 
 

@@ -36,11 +36,11 @@ def save_weights(workdir: str | Path) -> list[Path]:
     task, written = tasks.make(config.task.name, **config.task.options), []
     for name in config.encoding.names:
         folder = run.path / "checkpoints" / folder_name(name)
-        kept = next(Checkpoints(folder).newest(), None) if folder.is_dir() else None
-        if kept is not None:
+        checkpoint = next(Checkpoints(folder).newest(), None) if folder.is_dir() else None
+        if checkpoint is not None:
             path = run.path / "attention" / f"{name}.npy"
             path.parent.mkdir(exist_ok=True)
-            np.save(path, _weights(config, task, name, kept.leaves))
+            np.save(path, _weights(config, task, name, checkpoint.leaves))
             written.append(path)
     return written
 

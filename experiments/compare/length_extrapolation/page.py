@@ -59,7 +59,7 @@ def document(runs: Sequence[StoredRun]) -> tuple[list[str], list[Section]]:
     by_task: dict[str, list[StoredRun]] = {}
     for run in sorted(runs, key=lambda run: "rope" not in run.by_length.results):
         by_task.setdefault(run.config["task"]["name"], []).append(run)
-    groups = [_group(task, own) for task, own in sorted(by_task.items())]
+    groups = [_group(task, task_runs) for task, task_runs in sorted(by_task.items())]
     return conclusions(groups), [_section(group) for group in groups]
 
 
@@ -72,7 +72,10 @@ def _group(task: str, runs: Sequence[StoredRun]) -> Group:
     for run in runs:
         by_steps.setdefault(run.config["train"]["steps"], []).append(run)
     without = floors_of(runs[0])
-    base, *longer = (_budget(task, steps, own, without) for steps, own in sorted(by_steps.items()))
+    base, *longer = (
+        _budget(task, steps, budget_runs, without)
+        for steps, budget_runs in sorted(by_steps.items())
+    )
     return Group(base, longer)
 
 
@@ -88,7 +91,7 @@ def _budget(task: str, steps: int, runs: Sequence[StoredRun], without: Floors) -
                     raise ValueError(f"workdir: {name} on {task} with seed {seed} is in {where}")
     first, records = runs[0].by_length, [record for run in runs for record in run.records]
     metrics = (STRICT, LENIENT) if first.metric == STRICT else (first.metric,)
-    made = {
+    by_metric = {
         metric: summaries.summarise(
             records,
             metric=metric,
@@ -99,17 +102,22 @@ def _budget(task: str, steps: int, runs: Sequence[StoredRun], without: Floors) -
         )
         for metric in metrics
     }
-    made = {metric: replace(summary, facts=first.facts) for metric, summary in made.items()}
-    return Budget(task, steps, runs[0].config, made, records)
+    by_metric = {
+        metric: replace(summary, facts=first.facts) for metric, summary in by_metric.items()
+    }
+    return Budget(task, steps, runs[0].config, by_metric, records)
 
 
 def floors_of(run: StoredRun) -> Floors:
     """The best scores without positions; {} for a task of a file, or of another metric."""
-    asked = schema.TaskConfig(**run.config["task"])
-    if run.by_length.metric != STRICT or asked.name not in tasks.CATALOG:
+    task_config = schema.TaskConfig(**run.config["task"])
+    if run.by_length.metric != STRICT or task_config.name not in tasks.CATALOG:
         return {}
     train, tests = run.config["train"], run.config["eval"]
-    task, sizes = tasks.make(asked.name, **asked.options), (train["min_length"], train["length"])
+    task, sizes = (
+        tasks.make(task_config.name, **task_config.options),
+        (train["min_length"], train["length"]),
+    )
     return floors.by_metric(task, sizes, tests["lengths"], tests["examples"])
 
 
@@ -204,13 +212,13 @@ def _changes(base: Budget, longer: Budget, metric: str) -> dict[str, dict[int, f
     """encoding -> length -> the mean with more steps minus that with fewer, paired by seed."""
     before = summaries.final_values(base.records, metric)
     after = summaries.final_values(longer.records, metric)
-    found: dict[str, dict[int, float]] = {}
+    changes: dict[str, dict[int, float]] = {}
     for (name, length), by_seed in after.items():
         shared = [s for s in by_seed if s in before.get((name, length), {})]
         if shared:
             now, then = ([v[s] for s in shared] for v in (by_seed, before[name, length]))
-            found.setdefault(name, {})[length] = paired(now, then).mean
-    return found
+            changes.setdefault(name, {})[length] = paired(now, then).mean
+    return changes
 
 
 def _missed(base: Budget) -> list[str]:
@@ -221,8 +229,8 @@ def _missed(base: Budget) -> list[str]:
 
 def _means(base: Budget, metric: str, length: int) -> dict[str, float]:
     """encoding -> the mean over seeds at one length, of the encodings that were measured there."""
-    found = base.summaries[metric].results
-    return {n: cells[length].mean for n, cells in found.items() if length in cells}
+    results = base.summaries[metric].results
+    return {n: cells[length].mean for n, cells in results.items() if length in cells}
 
 
 def _section(group: Group) -> Section:

@@ -27,8 +27,8 @@ def measure(config: Config, run: runs.Run) -> Summary:
 
     def floor(task):
         sizes = config.train.min_length, config.train.length
-        found = floors.by_metric(task, sizes, config.eval.lengths, config.eval.examples)
-        return found.get(task.metric)
+        by_metric = floors.by_metric(task, sizes, config.eval.lengths, config.eval.examples)
+        return by_metric.get(task.metric)
 
     task = tasks.make(config.task.name, **config.task.options)
     return compare(config, run, task, partial(rows, config, run), floors=floor)
@@ -39,7 +39,12 @@ def rows(config: Config, run: runs.Run, task: tasks.Task) -> Iterator[Row]:
     programs = 0
     for name in config.encoding.names:
         plan = _plan(config, task, name)
-        programs += len({(one.evaluator, one.evaluator.shape(one.length)) for one in plan})
+        programs += len(
+            {
+                (evaluation.evaluator, evaluation.evaluator.shape(evaluation.length))
+                for evaluation in plan
+            }
+        )
         model = transformer.build(config.model, encoding_of(config, name), task.vocab)
         yield Row(name, task, model, plan, partial(_records, config, task), config.eval)
     run.fact(evaluation_programs=programs)
@@ -50,11 +55,11 @@ def _reader(config: Config, encoding: Encoding, vocab: int) -> Model:
     encoding are used, in order, in this encoding's tree.
     """
     model = transformer.build(config.model, encoding, vocab)
-    own = jax.tree.structure(config_checks.params(encoding, config.model))
+    structure = jax.tree.structure(config_checks.params(encoding, config.model))
 
-    def apply(params, *given, **form):
-        arrays = jax.tree.leaves(params.get("encoding", {}))[: own.num_leaves]
-        return model.apply({**params, "encoding": own.unflatten(arrays)}, *given, **form)
+    def apply(params, *inputs, **form):
+        arrays = jax.tree.leaves(params.get("encoding", {}))[: structure.num_leaves]
+        return model.apply({**params, "encoding": structure.unflatten(arrays)}, *inputs, **form)
 
     return model._replace(apply=apply)
 
@@ -74,14 +79,14 @@ def _plan(config: Config, task: tasks.Task, name: str) -> list[Evaluation]:
 
 
 def _records(
-    config: Config, task: tasks.Task, params: Any, one: Evaluation
+    config: Config, task: tasks.Task, params: Any, evaluation: Evaluation
 ) -> Iterator[runs.Record]:
     """The scores of one evaluation, and the seconds that it took."""
     seeds, step = config.seed_range, config.train.steps
     started = time.perf_counter()
-    scores = one.evaluator(params, one.length)
+    scores = evaluation.evaluator(params, evaluation.length)
     seconds = time.perf_counter() - started
-    labels = {"encoding": one.label, "split": "test", "length": one.length}
+    labels = {"encoding": evaluation.label, "split": "test", "length": evaluation.length}
     yield from records(scores, task, step, seeds, labels)
     took = {"evaluation_seconds": [seconds / len(seeds)] * len(seeds)}
     yield from runs.seed_records(step, seeds, labels, took)

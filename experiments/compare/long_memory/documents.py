@@ -61,8 +61,8 @@ class Documents:
         run = jax.jit(partial(self._sums, length), out_shardings=replicated())
         with self._compiling:
             if self._program is None:
-                given = params, self._task.data, self._index_GB(length)
-                self._program = run.lower(*given).compile()
+                inputs = params, self._task.data, self._index_GB(length)
+                self._program = run.lower(*inputs).compile()
             return self._program
 
     def __call__(self, params: Any, length: int) -> dict[str, Recalled]:
@@ -81,11 +81,11 @@ class Documents:
         return min(self._task.examples(length) or count, count)
 
     def _sums(self, length, params, data, index_GB):
-        def one(data, index_GB, params):
+        def of_seed(data, index_GB, params):
             group = partial(self._of_group, length, params, data)
             return jax.tree.map(lambda x: x.sum(axis=0), jax.lax.map(group, index_GB))
 
-        return over_seeds(one, params, given=(data, index_GB))
+        return over_seeds(of_seed, params, given=(data, index_GB))
 
     def _of_group(self, length, params, data, index_B) -> dict[str, Recalled]:
         batch = self._task.test(data, index_B, jnp.int32(length), int(self._task.width(length)))

@@ -57,8 +57,8 @@ def findings(run: StoredRun) -> list[str]:
             f"Documents of {windows} windows{trained}, {how}: {_best(summary, way, length)}."
             for way, how in HOW.items()
         ]
-    known = ", ".join(f"{name} {value:.3f}" for name, value in summary.baselines.items())
-    return [*lines, *([f"To compare: {known}."] if known else []), RULE]
+    baselines = ", ".join(f"{name} {value:.3f}" for name, value in summary.baselines.items())
+    return [*lines, *([f"To compare: {baselines}."] if baselines else []), RULE]
 
 
 def _best(summary: LengthSummary, way: str, length: int) -> str:
@@ -70,19 +70,19 @@ def _best(summary: LengthSummary, way: str, length: int) -> str:
 
 def _pictures(run: StoredRun) -> list[Picture]:
     window = run.config["window"]
-    found = [
+    pictures = [
         Picture("by_window", partial(_panels, run, "loss", "position"),
                 f"Loss in each window of {window} tokens, a panel for each way of reading: lines "
                 "are means over seeds, bands 95% intervals. The dotted line is the trained "
                 "length."),
     ]  # fmt: skip
     if any(record["metric"] == "recall" for record in run.records):
-        found.append(
+        pictures.append(
             Picture("by_distance", partial(_panels, run, "recall", "distance"),
                     "Right answers by the distance at which the key was shown before, in ranges of "
                     f"{window} tokens; bands are 95% intervals. The dotted line is the memory."),
         )  # fmt: skip
-    return found
+    return pictures
 
 
 def _panels(run: StoredRun, metric: str, axis: str) -> Figure:
@@ -99,12 +99,12 @@ def _panels(run: StoredRun, metric: str, axis: str) -> Figure:
         for name in names:
             curve = summaries.curve(by_row.get(row_of(name, way), []), axis)
             x = [place / window + places for place in curve]  # the first window is number 1
-            seeds = [list(own.values()) for own in curve.values()]
-            mean = [float(np.mean(own)) for own in seeds]
+            seeds = [list(by_seed.values()) for by_seed in curve.values()]
+            mean = [float(np.mean(by_seed)) for by_seed in seeds]
             axes.plot(x, mean, label=name, **{**styles[name], "marker": ""})
             if len(names) <= drawing.BANDS:
-                of = formats.interval_of(metric)
-                drawing.shade_interval(axes, x, seeds, styles[name]["color"], of)
+                interval = formats.interval_of(metric)
+                drawing.shade_interval(axes, x, seeds, styles[name]["color"], interval)
             ends |= {row_of(name, way): mean[-1]} if mean else {}
         drawing.trained_line(axes, at / window + places / 2)  # between two windows
         axes.set_title(way)

@@ -36,8 +36,8 @@ def reader(model: Model, config: ModelConfig, way: str, window: int, memory: int
         fill = lambda x: jnp.pad(x, ((0, 0), (0, -time % window), *((0, 0),) * (x.ndim - 2)))
         tokens_BT = fill(tokens_BT)
         layout = jax.tree.map(fill, layout.replace(counted=False))
-        kept = memory if way == "memory" else 0
-        logits_BTV = read(model, params, tokens_BT, layout, window=window, memory=kept)
+        remembered = memory if way == "memory" else 0
+        logits_BTV = read(model, params, tokens_BT, layout, window=window, memory=remembered)
         return logits_BTV[:, :time]
 
     return model._replace(apply=apply, place=lambda key, layout: None)

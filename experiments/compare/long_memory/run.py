@@ -34,8 +34,8 @@ def _row(config: Config, task: tasks.Task, name: str) -> Row:
 
 
 def _records(
-    config: Config, task: tasks.Task, params: Any, one: Evaluation
+    config: Config, task: tasks.Task, params: Any, evaluation: Evaluation
 ) -> Iterator[runs.Record]:
-    recalled = one.evaluator(params, one.length)
+    recalled = evaluation.evaluator(params, evaluation.length)
     for way in WAYS:
-        yield from records(config, task, recalled[way], row_of(one.label, way))
+        yield from records(config, task, recalled[way], row_of(evaluation.label, way))

@@ -36,8 +36,8 @@ class Translator:
     def __call__(self, params: Any, size: int) -> list[float]:
         """BLEU, 0 to 100, of each seed's translations of one size; params [S, ...]."""
         rows = min(self._rows, self._task.examples(size) or self._rows)
-        given = params, self._task.data, np.int32(size)
-        token_SBN, target_BT, answer_BT = fetch(self._decode(*given))
+        inputs = params, self._task.data, np.int32(size)
+        token_SBN, target_BT, answer_BT = fetch(self._decode(*inputs))
         wanted = [self._text(t_T[a_T]) for t_T, a_T in zip(target_BT, answer_BT, strict=True)][
             :rows
         ]
@@ -53,7 +53,7 @@ class Translator:
     def _decoded(self, model):
         index_B = jnp.arange(self._rows, dtype=jnp.int32)
 
-        def one(data, size, params):
+        def of_seed(data, size, params):
             batch: Any = self._task.test(data, index_B, size, self._width)
             prompt = jnp.full((self._rows, 1), SEP, jnp.int32)
             tokens = Pair(batch.tokens_BT.source, prompt)
@@ -62,8 +62,8 @@ class Translator:
 
         def every(params, data, size):
             batch = self._task.test(data, index_B, size, self._width)
-            found_SBN = over_seeds(one, params, given=(data, size))
-            return found_SBN, batch.targets_BT, batch.weights_BT > 0
+            decoded_SBN = over_seeds(of_seed, params, given=(data, size))
+            return decoded_SBN, batch.targets_BT, batch.weights_BT > 0
 
         return every
 

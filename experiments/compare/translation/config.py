@@ -34,8 +34,8 @@ def check(config: Config) -> None:
     if not config.model.masks.loss:
         raise FieldError("model.masks.loss", "False would count the source in the loss; use True")
     fields.check_control(config)
-    found = tasks.check(config.task.name, config_checks.sizes(config), **config.task.options)
-    if not isinstance(found, tasks.Task) or found.metric != "exact_match":
+    task = tasks.check(config.task.name, config_checks.sizes(config), **config.task.options)
+    if not isinstance(task, tasks.Task) or task.metric != "exact_match":
         reason = f"{config.task.name} has no questions and answers to make pairs of"
         raise FieldError("task.name", reason)
     names, sides = config.encoding.names, config.sides
@@ -46,9 +46,9 @@ def check(config: Config) -> None:
     }
     if len(by_field) == 3:
         raise FieldError("sides", "both sides are named, so encoding.name has no effect; name one")
-    for field, own in by_field.items():
-        for name in own:
-            _check_method(config, field, name, found)
+    for field, methods in by_field.items():
+        for name in methods:
+            _check_method(config, field, name, task)
     others = [name for name in (sides.encoder, sides.decoder, sides.cross) if name]
     encodings.check_used([*names, *others], config.encoding.options)
 

@@ -12,9 +12,9 @@ def _translations(run: StoredRun) -> list[Section]:
     if not any(record["metric"] == "bleu" for record in run.records):
         return []
     trained = run.by_length.train_length
-    found = summaries.summarise(run.records, metric="bleu", train_length=trained)
+    summary = summaries.summarise(run.records, metric="bleu", train_length=trained)
     how = f"Of translations decoded greedily; {run.by_length.facts['bleu']}."
-    return [Section("BLEU", [how, length_table.results(found)])]
+    return [Section("BLEU", [how, length_table.results(summary)])]
 
 
 _ADDED = page.Additions(figures=_translations)

@@ -32,7 +32,7 @@ def encodings_of(config: Config, name: str) -> Encodings:
     """The encodings of the row `name`."""
     sides = config.sides
     chosen = sides.encoder or name, sides.decoder or name, sides.cross
-    return Encodings(*(encoding_of(config, each) for each in chosen))
+    return Encodings(*(encoding_of(config, side) for side in chosen))
 
 
 def _baselines(config: Config, line: tasks.Task, task: tasks.Task) -> Mapping[str, float]:
@@ -47,10 +47,12 @@ def _row(config: Config, task: tasks.Task, name: str, run: runs.Run) -> Row:
     model = transformer.build(config.model, encodings_of(config, name), task.vocab)
     translator = Translator(config, task, model)
 
-    def bleu(params: Any, one: Evaluation, scores: Scores) -> Iterator[runs.Record]:
-        found = translator(params, one.length)
+    def bleu(params: Any, evaluation: Evaluation, scores: Scores) -> Iterator[runs.Record]:
+        scores_S = translator(params, evaluation.length)
         run.fact(bleu=translator.signature())
-        labels = {"encoding": one.label, "split": "test", "length": one.length}
-        yield from runs.seed_records(config.train.steps, config.seed_range, labels, {"bleu": found})
+        labels = {"encoding": evaluation.label, "split": "test", "length": evaluation.length}
+        yield from runs.seed_records(
+            config.train.steps, config.seed_range, labels, {"bleu": scores_S}
+        )
 
     return lengths_and_control(config, task, model, name, bleu)
