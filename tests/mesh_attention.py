@@ -122,8 +122,8 @@ def difference(
         if trace == "yes":
             jax.jit(run).trace(*arguments)
             return 0.0
-        found = jax.jit(run)(*arguments)
-    pairs = zip(jax.tree.leaves(found), jax.tree.leaves(alone(name, form, spread)), strict=True)
+        actual = jax.jit(run)(*arguments)
+    pairs = zip(jax.tree.leaves(actual), jax.tree.leaves(alone(name, form, spread)), strict=True)
     return max(gap(a, b) / (1 + np.nanmax(np.abs(b), initial=0)) for a, b in pairs)
 
 

@@ -158,15 +158,15 @@ def trained(folder: Path, name: str) -> dict[str, Any]:
 def main() -> None:
     processes.join()
     folder, *names = sys.argv[1:]
-    found: dict[str, Any] = {name: trained(Path(folder), name) for name in names}
-    found["devices"], found["first"] = jax.device_count(), processes.is_first()
+    actual: dict[str, Any] = {name: trained(Path(folder), name) for name in names}
+    actual["devices"], actual["first"] = jax.device_count(), processes.is_first()
     if processes.is_multiprocess():
-        found["does not fit"] = trainer(1, True, CASES["fsdp"].encoding).does_not_fit()
-        found["asked"] = [
+        actual["does not fit"] = trainer(1, True, CASES["fsdp"].encoding).does_not_fit()
+        actual["asked"] = [
             processes.any_process(jax.process_index() == 1),
             processes.any_process(False),
         ]
-    print(json.dumps(found))
+    print(json.dumps(actual))
     processes.leave()
 
 

@@ -89,9 +89,9 @@ def difference(c: Case) -> float:
         return jax.jit(jax.value_and_grad(loss, argnums=(0, 1, 2, 3, 4), has_aux=True))
 
     (_, alone), slopes = value(lambda *given: run(attend, *given), lambda x: x)(params, *own)
-    (_, found), ring_slopes = value(by_ring, move)(params, *own)
+    (_, actual), ring_slopes = value(by_ring, move)(params, *own)
     pairs = zip(
-        jax.tree.leaves((found, ring_slopes)), jax.tree.leaves((move(alone), slopes)), strict=True
+        jax.tree.leaves((actual, ring_slopes)), jax.tree.leaves((move(alone), slopes)), strict=True
     )
     return max(gap(a, b) / (1 + float(np.abs(np.asarray(b)).max(initial=0))) for a, b in pairs)
 

@@ -67,12 +67,12 @@ def test_attention_to_two_parts_of_the_keys_merges(form):
         facing = view("alibi", AT.replace(counted=False), keys=cut(a, b), causal=True, form=form)
         return attend(q, k[:, a:b], v[:, a:b], facing.layer(0), return_lse=True)
 
-    found = lambda q: merge(part(q, 0, 5), part(q, 5, TIME))
+    actual = lambda q: merge(part(q, 0, 5), part(q, 5, TIME))
     whole = lambda q: attend(q, k, v, view("alibi", form=form).layer(0), return_lse=True)
-    for one, other in zip(found(q), whole(q), strict=True):
+    for one, other in zip(actual(q), whole(q), strict=True):
         assert gap(jnp.exp(one), jnp.exp(other)) < 1e-5
     slope = lambda of: jax.grad(lambda q: (of(q)[0] * g).sum())(q)
-    assert gap(slope(found), slope(whole)) < 1e-5
+    assert gap(slope(actual), slope(whole)) < 1e-5
     mean = lambda q: ((part(q, 0, 5)[0] + part(q, 5, TIME)[0]) / 2,)
     assert gap(mean(q)[0], whole(q)[0]) > 0.1, "control"
 

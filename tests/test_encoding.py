@@ -301,9 +301,9 @@ NUMPY = [
 @pytest.mark.parametrize(("name", "given", "wanted"), NUMPY)
 def test_numpy_numbers_are_accepted_as_options(name, given, wanted):
     assert make(name, **given).init is not None
-    found = {o: checked("encoding", card(name).options[o], value) for o, value in given.items()}
-    assert found == wanted
-    assert [type(value) for value in found.values()] == [type(v) for v in wanted.values()]
+    actual = {o: checked("encoding", card(name).options[o], value) for o, value in given.items()}
+    assert actual == wanted
+    assert [type(value) for value in actual.values()] == [type(v) for v in wanted.values()]
     with pytest.raises(FieldError, match="is not of type int"):
         make("t5", buckets=np.float32(16))
 

@@ -20,14 +20,14 @@ pytestmark = pytest.mark.usefixtures("kept_programs")
 
 def cells(source: str) -> list[tuple[str, str]]:
     """The cells of a script in jupytext's percent format: (type, text)."""
-    found = []
+    actual = []
     for cell in re.split(r"^# %%", source, flags=re.MULTILINE)[1:]:
         kind, _, text = cell.partition("\n")
         text = text.strip("\n")
         if "[markdown]" in kind:
             text = re.sub(r"^# ?", "", text, flags=re.MULTILINE)
-        found.append(("markdown" if "[markdown]" in kind else "code", text))
-    return found
+        actual.append(("markdown" if "[markdown]" in kind else "code", text))
+    return actual
 
 
 def notebook(path: Path) -> dict:

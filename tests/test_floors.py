@@ -97,7 +97,7 @@ def circle(sources: dict[str, str]) -> list[str]:
     """Modules that import each other in a circle, inside functions too; [] if none do."""
     short = {name.removesuffix(".__init__"): name for name in sources}
     graph = {
-        name: {short[found] for found in _of(sources, short, name)} - {name} for name in sources
+        name: {short[actual] for actual in _of(sources, short, name)} - {name} for name in sources
     }
     try:
         graphlib.TopologicalSorter(graph).prepare()
@@ -108,11 +108,11 @@ def circle(sources: dict[str, str]) -> list[str]:
 
 def _of(sources, short, name) -> Iterator[str]:
     """The modules among `sources` that one of them imports."""
-    for found in imports(name, sources[name]):
-        if found not in short:
-            found = found.rpartition(".")[0]  # a name in a module
-        if found in short:
-            yield found
+    for actual in imports(name, sources[name]):
+        if actual not in short:
+            actual = actual.rpartition(".")[0]  # a name in a module
+        if actual in short:
+            yield actual
 
 
 @pytest.mark.thorough

@@ -30,25 +30,27 @@ def arrays(row):
         return {key.removeprefix(start): file[key] for key in file.files if key.startswith(start)}
 
 
-def ours(config, row, found):
+def ours(config, row, actual):
     """What our encoding of the config makes of the frozen queries and keys, by name."""
     encoding = from_huggingface(config)
-    time = found["code"].shape[1] if "code" in found else found["0/q"].shape[1]
-    at = standing(found["pos"] if "pos" in found else np.arange(time)[None])
-    own = {name: array for name, array in found.items() if name.startswith("params/")}
-    if "code" in found:
+    time = actual["code"].shape[1] if "code" in actual else actual["0/q"].shape[1]
+    at = standing(actual["pos"] if "pos" in actual else np.arange(time)[None])
+    own = {name: array for name, array in actual.items() if name.startswith("params/")}
+    if "code" in actual:
         assert encoding.embed is not None
         params = filled(encoding.init(jax.random.key(0), Dims(WIDTH, 1, WIDTH)), own)
         zeros = jnp.zeros((1, time, WIDTH), float)
         return {"code": encoding.embed(params, zeros, place(encoding, None, at))}
-    heads, head = found["0/q"].shape[2:]
-    layers = sum(name.endswith("/weights") for name in found)
+    heads, head = actual["0/q"].shape[2:]
+    layers = sum(name.endswith("/weights") for name in actual)
     dims = Dims(WIDTH, heads, head, layers)
     params = filled(encoding.init(jax.random.key(0), dims), own)
     view = frame(encoding, params, at, dims, causal=row["causal"], form="dense")
     made = {}
     for n in range(layers):
-        made[f"{n}/weights"] = weights(wide(found[f"{n}/q"]), wide(found[f"{n}/k"]), view.layer(n))
+        made[f"{n}/weights"] = weights(
+            wide(actual[f"{n}/q"]), wide(actual[f"{n}/k"]), view.layer(n)
+        )
     return made
 
 
@@ -56,19 +58,19 @@ def ours(config, row, found):
 @pytest.mark.parametrize("row", ROWS, ids=[row["case"].replace(" ", "_") for row in ROWS])
 def test_encoding_of_a_config_is_the_models(row):
     """Every layer attends as the model does, for old files and those of transformers 5."""
-    found = arrays(row)
+    actual = arrays(row)
     wrong = {**row["config"], **row["wrong"]}
     with jax.enable_x64(True):
-        saved = jax.jit(lambda: ours(row["saved"], row, found))()
-        read = ours(row["config"], row, found)
+        saved = jax.jit(lambda: ours(row["saved"], row, actual))()
+        read = ours(row["config"], row, actual)
         for name, made in read.items():
-            assert gap(made, found[name]) < 1e-5, name
+            assert gap(made, actual[name]) < 1e-5, name
             assert gap(saved[name], made) < 1e-6, name
         try:
-            other = ours(wrong, row, found)
+            other = ours(wrong, row, actual)
         except (AssertionError, FieldError):  # a table of another size
             return
-    far = max(gap(other[name], found[name]) for name in read)
+    far = max(gap(other[name], actual[name]) for name in read)
     assert far > 1e-3, "control: a wrong config must be seen"
 
 
@@ -87,17 +89,17 @@ def row_of(case):
 def test_converted_weights_attend_alike_with_the_other_pairing(case, other, to, channels):
     """Queries of all heads and keys of fewer, as a model of the other pairing makes them."""
     row = row_of(case)
-    found = arrays(row)
+    actual = arrays(row)
     config = {**row["config"], **other}
-    converted = dict(found)
+    converted = dict(actual)
     for name in [f"{n}/{side}" for n in range(2) for side in "qk"]:
-        heads = found[name].shape[2]
-        flat = found[name].reshape(*found[name].shape[:2], -1)
+        heads = actual[name].shape[2]
+        flat = actual[name].reshape(*actual[name].shape[:2], -1)
         made = convert_pairing(jnp.asarray(flat), heads, to, channels)
-        converted[name] = np.asarray(made).reshape(found[name].shape)
-    right, wrong = ours(config, row, converted), ours(config, row, found)
-    assert all(gap(made, found[name]) < 1e-5 for name, made in right.items())
-    assert max(gap(made, found[name]) for name, made in wrong.items()) > 1e-2, "control"
+        converted[name] = np.asarray(made).reshape(actual[name].shape)
+    right, wrong = ours(config, row, converted), ours(config, row, actual)
+    assert all(gap(made, actual[name]) < 1e-5 for name, made in right.items())
+    assert max(gap(made, actual[name]) for name, made in wrong.items()) > 1e-2, "control"
 
 
 def test_models_are_those_of_the_version_that_the_script_asks_for():
@@ -274,14 +276,14 @@ def attends(encoding, time=24, heads=4, seed=0):
 def test_dual_chunk_attention_is_read_with_its_temperature():
     """Of Qwen2.5-1M; past the trained length logits grow by YaRN's square."""
     config = {**HEADED, "model_type": "qwen2", "use_sliding_window": False}
-    found = from_huggingface({**config, "dual_chunk_attention_config": CHUNKS})
+    actual = from_huggingface({**config, "dual_chunk_attention_config": CHUNKS})
     plain = make("dual_chunk", chunk=7, most=10)
-    assert gap(attends(found, 12), attends(plain, 12)) < 1e-6
-    assert gap(attends(found, 12), attends(make("rope"), 12)) > 1e-2, "control"
+    assert gap(attends(actual, 12), attends(plain, 12)) < 1e-6
+    assert gap(attends(actual, 12), attends(make("rope"), 12)) > 1e-2, "control"
     sharper = (1 + 0.1 * np.log(2)) ** 2
     tempered = plain._replace(temper=lambda *_: jnp.full((1, 1, 1), sharper))
-    assert gap(attends(found), attends(tempered)) < 1e-5
-    assert gap(attends(found), attends(plain)) > 1e-3, "control"
+    assert gap(attends(actual), attends(tempered)) < 1e-5
+    assert gap(attends(actual), attends(plain)) > 1e-3, "control"
 
 
 def test_slopes_of_mpt_follow_its_largest_bias():
@@ -297,12 +299,12 @@ def test_slopes_of_mpt_follow_its_largest_bias():
 def test_llama3_without_a_ramp_is_a_step():
     """Of Llama 4 Scout, by the formula of transformers."""
     scaling = {**LLAMA3, "low_freq_factor": 1.0, "high_freq_factor": 1.0}
-    found = from_huggingface({**HEADED, "rope_theta": 100.0, "rope_scaling": scaling})
+    actual = from_huggingface({**HEADED, "rope_theta": 100.0, "rope_scaling": scaling})
     freq_F = 100.0 ** (-np.arange(4) / 4)
     slow_F = 2 * np.pi / freq_F > 16
     assert 0 < slow_F.sum() < 4
-    assert found.table is not None
-    table = found.table({}, jnp.arange(24)[None], Dims(8, 1, 8))
+    assert actual.table is not None
+    table = actual.table({}, jnp.arange(24)[None], Dims(8, 1, 8))
     angle_TF = np.arange(24)[:, None] * np.where(slow_F, freq_F / 2, freq_F)
     assert gap(table.cos[0, :, 0], np.cos(angle_TF)) < 1e-5
 
@@ -338,9 +340,9 @@ def test_llama3_without_a_ramp_is_a_step():
     ],
 )  # fmt: skip
 def test_fields_of_released_files_that_repeat_what_is_known(released, plain):
-    found = attends(from_huggingface(released))
-    assert gap(found, attends(from_huggingface(plain))) == 0.0
-    assert gap(found, attends(make("nope"))) > 1e-2, "control"
+    actual = attends(from_huggingface(released))
+    assert gap(actual, attends(from_huggingface(plain))) == 0.0
+    assert gap(actual, attends(make("nope"))) > 1e-2, "control"
 
 
 VL = {

@@ -85,16 +85,16 @@ def test_tokens_may_stand_anywhere(name, form):
     """Behind holes of padding, between other documents, in columns that were moved."""
     if (name, form) == ("dape_v2", "blockwise"):
         pytest.skip("it has the dense form alone")
-    found = {}
+    actual = {}
     for plain in (True, False):
         at, columns = placed_rows(plain)
-        found[plain] = program(name, form)(*drawn(columns), at, columns)
-    assert gap(found[True][0], found[False][0]) < 1e-5
-    for plain, other in zip(*map(jax.tree.leaves, (found[True], found[False])), strict=True):
+        actual[plain] = program(name, form)(*drawn(columns), at, columns)
+    assert gap(actual[True][0], actual[False][0]) < 1e-5
+    for plain, other in zip(*map(jax.tree.leaves, (actual[True], actual[False])), strict=True):
         assert gap(plain, other) < 1e-4
     at, columns = placed_rows(False)
     wrong = program(name, form)(*drawn(columns), at, columns[:, ::-1])
-    assert gap(found[True][0], wrong[0]) > 1e-2, "control: other columns"
+    assert gap(actual[True][0], wrong[0]) > 1e-2, "control: other columns"
 
 
 @pytest.mark.thorough(after=1)
@@ -158,7 +158,7 @@ def test_weights_and_logits_stand_where_the_columns_do():
     for name in ("alibi", "fox"):
         encoding = make(name)
         params = stir(encoding.init(jax.random.key(0), DIMS), 1)
-        found = []
+        actual = []
         for plain in (True, False):
             at, columns = placed_rows(plain)
             x, q, k, *_ = drawn(columns)
@@ -169,8 +169,8 @@ def test_weights_and_logits_stand_where_the_columns_do():
             both.append(pick(jnp.broadcast_to(layer.visible(), (3, 1, TIME, TIME))))
             if name == "alibi":
                 both.append(pick(jnp.broadcast_to(layer.bias(), (3, 2, TIME, TIME))))
-            found.append(both)
-        for plain, moved in zip(*found, strict=True):
+            actual.append(both)
+        for plain, moved in zip(*actual, strict=True):
             np.testing.assert_allclose(plain, moved, atol=1e-5)
 
 
@@ -401,10 +401,10 @@ def test_a_traced_layer_that_does_not_exist_gives_nan(name):
     q = jax.random.normal(jax.random.key(1), (2, 3, 2, 8))
     view = frame(encoding, params, full(2, 3), DIMS)
     one = lambda n: attend(q, q, q, view.layer(n, q.reshape(2, 3, 16)))
-    found = jax.lax.scan(lambda _, n: (None, one(n)), None, jnp.arange(-1, 3))[1]
-    assert np.isnan(found[0]).all()
-    assert np.isnan(found[3]).all()
-    np.testing.assert_allclose(found[1:3], [one(0), one(1)], atol=1e-6)
+    actual = jax.lax.scan(lambda _, n: (None, one(n)), None, jnp.arange(-1, 3))[1]
+    assert np.isnan(actual[0]).all()
+    assert np.isnan(actual[3]).all()
+    np.testing.assert_allclose(actual[1:3], [one(0), one(1)], atol=1e-6)
 
 
 def test_a_layout_knows_what_was_known_when_it_was_made():

@@ -18,7 +18,7 @@ ROWS = np.random.default_rng(0).integers(0, 3, (40, 12))  # padding and mixed do
 
 def horizons(segment_T, block_T):
     """The last column that each token sees, by the definition of a block."""
-    found = np.arange(len(segment_T))
+    actual = np.arange(len(segment_T))
     for segment in set(segment_T) - {0}:
         columns = np.flatnonzero(segment_T == segment)
         for n, column in enumerate(columns):
@@ -28,8 +28,8 @@ def horizons(segment_T, block_T):
                 and block_T[columns[last + 1]] == block_T[column]
             ):  # fmt: skip
                 last += 1
-            found[column] = columns[last]
-    return found
+            actual[column] = columns[last]
+    return actual
 
 
 def test_tokens_of_a_block_see_each_other():
@@ -136,8 +136,8 @@ def test_a_prefix_is_right_with_every_kind_of_method(name):
 
     ((wanted, wanted_g), *others), kernel, decoded, causal = run(given, at)
     assert np.isfinite(wanted).all()
-    for found, found_g in others:
-        assert gap(found, wanted) < 1e-5
+    for actual, found_g in others:
+        assert gap(actual, wanted) < 1e-5
         gaps = jax.tree.map(gap, found_g, wanted_g)
         assert max(jax.tree.leaves(gaps)) < 1e-4
     assert kernel is None or gap(kernel, wanted) < 1e-5

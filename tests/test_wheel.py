@@ -72,13 +72,13 @@ def pip(python: str | Path, *arguments: str | Path) -> None:
 
 def required(lines: list[str] | None) -> set[str]:
     """Names of the packages that requirements name, without extras, and of all that they need."""
-    found = set()
+    actual = set()
     for line in lines or []:
         need = Requirement(line)
         if need.marker is None or need.marker.evaluate({"extra": ""}):
-            found.add(canonicalize_name(need.name))
-            found |= required(importlib.metadata.distribution(need.name).requires)
-    return found
+            actual.add(canonicalize_name(need.name))
+            actual |= required(importlib.metadata.distribution(need.name).requires)
+    return actual
 
 
 def link(distribution: importlib.metadata.Distribution, site: Path) -> None:
@@ -89,8 +89,8 @@ def link(distribution: importlib.metadata.Distribution, site: Path) -> None:
 
 def test_the_wheel_needs_jax_and_numpy_alone(installed):
     listed = "from importlib.metadata import distributions as d; print(*(x.name for x in d()))"
-    found = {canonicalize_name(name) for name in installed.run(listed).stdout.split()}
-    assert found == required(["jax", "numpy"]) | {"posenc-jax"}
+    actual = {canonicalize_name(name) for name in installed.run(listed).stdout.split()}
+    assert actual == required(["jax", "numpy"]) | {"posenc-jax"}
 
 
 def test_the_wheel_holds_every_file_of_the_package_and_no_other(installed):

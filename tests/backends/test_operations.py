@@ -27,8 +27,8 @@ def test_the_grid_of_a_row_is_the_same_for_every_target(queries, keys):
         moved, pull_moved = jax.vjp(lambda row: with_grid(moves, row, queries), row_BHN)
     np.testing.assert_array_equal(same, grid)
     np.testing.assert_array_equal(moved, grid + x_11Q1)
-    np.testing.assert_allclose(*(found(g_BHQK)[0] for found in (pull_moved, pull)), atol=1e-4)
-    np.testing.assert_allclose(*(found(g_BHQK)[0] for found in (pull_same, pull)), atol=1e-4)
+    np.testing.assert_allclose(*(actual(g_BHQK)[0] for actual in (pull_moved, pull)), atol=1e-4)
+    np.testing.assert_allclose(*(actual(g_BHQK)[0] for actual in (pull_same, pull)), atol=1e-4)
     i, j = np.indices((queries, keys))
     np.testing.assert_array_equal(grid[0, 1], row_BHN[0, 1][queries - 1 - i + j])
     assert (np.roll(grid, 1, axis=-2) != np.asarray(same)).any() or queries == 1, "control"
@@ -43,7 +43,7 @@ def test_dense_attention_with_a_row_is_the_same_for_every_target(causal):
     dims, qkv = Dims(8, 2, 4), jax.random.normal(jax.random.key(0), (3, 1, 150, 2, 4))
     bent = jax.random.normal(jax.random.key(1), (32, 2))
 
-    def found(backend):
+    def actual(backend):
         def loss(table, qkv):
             view = frame(encoding, {"table": table}, at, dims, causal=causal, form="dense")
             return jnp.sin(attend(qkv[0], qkv[1], qkv[2], view.layer(0))).sum()
@@ -52,7 +52,7 @@ def test_dense_attention_with_a_row_is_the_same_for_every_target(causal):
             grad = jax.grad(loss, argnums=(0, 1))
             return jax.jvp(lambda table: grad(table, qkv), (bent,), (bent,))
 
-    wanted, same = found("cpu"), found("tpu")
+    wanted, same = actual("cpu"), actual("tpu")
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=2e-5), same, wanted)
     assert all(np.abs(leaf).max() > 1e-3 for leaf in jax.tree.leaves(wanted)), "control"
 
@@ -73,13 +73,13 @@ def test_entries_of_tables_are_the_same_for_every_target(columns, backend, monke
     for read in (each, own, shared):
         wanted, pull = jax.vjp(read, x_BHQR)
         with compile_for(backend):
-            found, pull_found = jax.vjp(read, x_BHQR)
+            actual, pull_actual = jax.vjp(read, x_BHQR)
             whole = read(jnp.arange(x_BHQR.size, dtype=jnp.int32).reshape(x_BHQR.shape))
-        np.testing.assert_allclose(found, wanted, rtol=1e-6)
+        np.testing.assert_allclose(actual, wanted, rtol=1e-6)
         np.testing.assert_array_equal(x_BHQR.ravel()[whole], wanted)
         g = jnp.sin(jnp.arange(1.0, wanted.size + 1)).reshape(wanted.shape)
-        np.testing.assert_allclose(pull_found(g)[0], pull(g)[0], atol=1e-5)
-        assert columns == 1 or not np.allclose(found, np.roll(wanted, 1, axis=-1)), "control"
+        np.testing.assert_allclose(pull_actual(g)[0], pull(g)[0], atol=1e-5)
+        assert columns == 1 or not np.allclose(actual, np.roll(wanted, 1, axis=-1)), "control"
 
 
 @pytest.mark.parametrize("size", [0.01, 3.0, 200.0])
@@ -90,11 +90,11 @@ def test_exponentials_are_those_by_eigenvectors(size):
     wanted = np.einsum("...ue,...e,...ve->...uv", vectors, np.exp(-1j * values), vectors.conj())
     close = lambda x, wanted: np.allclose(x, wanted, atol=3e-7 * max(1, size))
     with compile_for("tpu"):
-        found = matrix_rotation.exponentials(a_BTHGUV)
-        turned = matrix_rotation.each_times(found, raw_BTHGUV[..., 0])
-    assert close(found, wanted.real)
-    assert not close(jnp.swapaxes(found, -1, -2), wanted.real), "control: the inverse"
-    assert close(turned, matrix_rotation.each_times(found, raw_BTHGUV[..., 0]))
+        actual = matrix_rotation.exponentials(a_BTHGUV)
+        turned = matrix_rotation.each_times(actual, raw_BTHGUV[..., 0])
+    assert close(actual, wanted.real)
+    assert not close(jnp.swapaxes(actual, -1, -2), wanted.real), "control: the inverse"
+    assert close(turned, matrix_rotation.each_times(actual, raw_BTHGUV[..., 0]))
 
 
 @pytest.mark.thorough(after=1)
@@ -105,11 +105,11 @@ def test_small_matrices_times_channels_are_the_same_for_every_target(backend, sh
     x_BTHC, g = jax.random.normal(jax.random.key(1), (2, 2, 5, 3, 16))
     wanted, pull = jax.vjp(matrix_rotation.each_times, matrix, x_BTHC)
     with compile_for(backend):
-        found, pull_found = jax.vjp(matrix_rotation.each_times, matrix, x_BTHC)
-    np.testing.assert_allclose(found, wanted, atol=1e-5)
-    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=2e-5), pull_found(g), pull(g))
+        actual, pull_actual = jax.vjp(matrix_rotation.each_times, matrix, x_BTHC)
+    np.testing.assert_allclose(actual, wanted, atol=1e-5)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=2e-5), pull_actual(g), pull(g))
     other = matrix_rotation.each_times(jnp.swapaxes(matrix, -1, -2), x_BTHC)
-    assert not np.allclose(found, other, atol=0.1), "control: transposed"
+    assert not np.allclose(actual, other, atol=0.1), "control: transposed"
 
 
 @pytest.mark.thorough
@@ -120,13 +120,13 @@ def test_exponentials_of_groups_of_tokens_have_the_gradients_of_scipys(monkeypat
     monkeypatch.setattr(matrix_rotation, "TOGETHER", {"tpu": 4})
     wanted, pull = jax.vjp(jax.scipy.linalg.expm, a)
     with compile_for("tpu"):
-        found, pull_found = jax.vjp(matrix_rotation.exponentials, a)
+        actual, pull_actual = jax.vjp(matrix_rotation.exponentials, a)
         _, along = jax.jvp(matrix_rotation.exponentials, (a,), (change,))
         kept = jax.make_jaxpr(lambda a: jax.vjp(matrix_rotation.exponentials, a)[1])(a)
-    np.testing.assert_allclose(found, wanted, atol=1e-6)
-    np.testing.assert_allclose(pull_found(g)[0], pull(g)[0], atol=1e-5)
+    np.testing.assert_allclose(actual, wanted, atol=1e-6)
+    np.testing.assert_allclose(pull_actual(g)[0], pull(g)[0], atol=1e-5)
     np.testing.assert_allclose(along, jax.jvp(jax.scipy.linalg.expm, (a,), (change,))[1], atol=1e-5)
-    assert not np.allclose(pull_found(g)[0], pull(change)[0], atol=0.1), "control"
+    assert not np.allclose(pull_actual(g)[0], pull(change)[0], atol=0.1), "control"
     numbers = sum(v.aval.size for v in kept.jaxpr.outvars)
     assert numbers <= 2 * 12 * a[0, 0].size, "of the forward pass, for three groups"
     last = a.transpose(4, 5, 2, 3, 0, 1)
@@ -155,9 +155,9 @@ def turned(backend, pairing, dtype=jnp.float32, way=1):
 @pytest.mark.parametrize("pairing", ["half", "interleaved"])
 @pytest.mark.parametrize("backend", ["gpu", "tpu"])
 def test_pairs_turn_the_same_for_every_target(backend, pairing):
-    wanted, found = turned("cpu", pairing), turned(backend, pairing)
+    wanted, actual = turned("cpu", pairing), turned(backend, pairing)
     other = turned(backend, pairing, way=-1)
-    for a, b, c in zip(found, wanted, other, strict=True):
+    for a, b, c in zip(actual, wanted, other, strict=True):
         np.testing.assert_allclose(a, b, atol=2e-6)
         assert np.abs(np.asarray(c) - np.asarray(b)).max() > 0.1, "control: the other way"
 
@@ -168,13 +168,13 @@ def test_pairs_turn_the_same_for_every_target(backend, pairing):
 def test_pairs_of_bfloat16_turn_as_exactly_for_every_target(backend, pairing):
     """Sums are float32, those of the gradient too."""
     exact = turned("cpu", pairing)[:3]  # the changes are sums of several rounded parts
-    off = lambda found: [
+    off = lambda actual: [
         float(np.abs(np.asarray(a, np.float64) - np.asarray(b, np.float64)).max())
-        for a, b in zip(found, exact, strict=False)
+        for a, b in zip(actual, exact, strict=False)
     ]
-    cpu, found = (off(turned(target, pairing, jnp.bfloat16)) for target in ("cpu", backend))
-    assert max(found) > 1e-3, "control: it rounds"
-    assert all(b <= 1.01 * a for a, b in zip(cpu, found, strict=False))
+    cpu, actual = (off(turned(target, pairing, jnp.bfloat16)) for target in ("cpu", backend))
+    assert max(actual) > 1e-3, "control: it rounds"
+    assert all(b <= 1.01 * a for a, b in zip(cpu, actual, strict=False))
 
 
 @pytest.mark.parametrize("dtype", [jnp.float32, jnp.bfloat16])
@@ -182,13 +182,13 @@ def test_side_by_side_is_the_cast_concatenation_with_its_derivatives(dtype):
     a, b, da, db = jax.random.normal(jax.random.key(0), (4, 2, 3, 5))
     g = jax.random.normal(jax.random.key(1), (2, 3, 10)).astype(dtype)
 
-    def found(join):
+    def actual(join):
         value, pull = jax.vjp(join, a, b)
         return value, *pull(g), jax.jvp(join, (a, b), (da, db))[1]
 
-    plain = found(lambda a, b: jnp.concatenate([a, b], axis=-1).astype(dtype))
-    made = found(lambda a, b: pair_rotation.side_by_side(dtype, a, b))
-    other = found(lambda a, b: pair_rotation.side_by_side(dtype, b, a))
+    plain = actual(lambda a, b: jnp.concatenate([a, b], axis=-1).astype(dtype))
+    made = actual(lambda a, b: pair_rotation.side_by_side(dtype, a, b))
+    other = actual(lambda a, b: pair_rotation.side_by_side(dtype, b, a))
     for one, wanted, wrong in zip(made, plain, other, strict=True):
         np.testing.assert_array_equal(one, wanted)
         assert np.any(np.asarray(wrong) != np.asarray(wanted)), "control: the other order"
@@ -202,7 +202,7 @@ def test_polar_numbers_are_the_same_for_every_target(of_heads):
     x_BTHC, x_change, g_BTHC = jax.random.normal(jax.random.key(2), (3, 2, 7, 3, 5))
     g_BTHE = jnp.concatenate([g_BTHC, jnp.cos(g_BTHC)], axis=-1)
 
-    def found(way, dtype=jnp.float32):
+    def actual(way, dtype=jnp.float32):
         def made(angle_BTHC, delta_HC, x_BTHC):
             by = turns(delta_HC[None, None]) if of_heads else None
             x_BTHC = x_BTHC.astype(dtype)
@@ -212,9 +212,9 @@ def test_polar_numbers_are_the_same_for_every_target(of_heads):
         out, pull = jax.vjp(made, *primals)
         return [out, *pull(g_BTHE), jax.jvp(made, primals, changes)[1]]
 
-    wanted, other = found(1), found(-1)
+    wanted, other = actual(1), actual(-1)
     with compile_for("tpu"):
-        same, rounded = found(1), found(1, jnp.bfloat16)
+        same, rounded = actual(1), actual(1, jnp.bfloat16)
     for a, b in zip(same, wanted, strict=True):
         np.testing.assert_allclose(a, b, atol=2e-6)
     assert not np.allclose(same[0], other[0], atol=0.1), "control: the other way"
@@ -227,7 +227,7 @@ def test_a_tpu_turns_keys_after_queries_where_heads_have_tables_of_their_own():
     dims = Dims(model=12, heads=3, head=4)
     q, k, v = jax.random.normal(jax.random.key(0), (3, 1, 5, 3, 4))
 
-    def found(name):
+    def actual(name):
         encoding = make(name)
         params = encoding.init(jax.random.key(1), dims)
         at = full(1, 5)
@@ -239,9 +239,9 @@ def test_a_tpu_turns_keys_after_queries_where_heads_have_tables_of_their_own():
 
     waits = {}
     for name in ("string", "rope"):
-        wanted, alone = found(name)
+        wanted, alone = actual(name)
         with compile_for("tpu"):
-            same, waits[name] = found(name)
+            same, waits[name] = actual(name)
         jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-5), same, wanted)
         assert "optimization_barrier" not in alone
     assert {name: "optimization_barrier" in text for name, text in waits.items()} == {

@@ -78,5 +78,5 @@ def test_alike_layers_are_one_program_on_accelerators(name, scans):
     assert "scan[" not in program(), "control: a CPU"
     with target.compile_for("tpu"):
         assert ("scan[" in program()) == scans
-        found = jax.jit(jax.grad(loss))(params)
-    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-5), found, wanted)
+        actual = jax.jit(jax.grad(loss))(params)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-5), actual, wanted)

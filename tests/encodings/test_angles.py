@@ -33,8 +33,8 @@ def test_angles_fast_and_backward():
     """Frequencies past half a turn, at half a turn, and below zero."""
     freq_F = np.array([5.0, np.pi, -0.3, 100.0, 0.0])
     pos_T = np.array([0, 1, 7, 99_999])
-    found = angles(jnp.asarray(pos_T[None], jnp.int32), freq_F[None])
-    assert error(found, pos_T, freq_F) < 5e-7
+    actual = angles(jnp.asarray(pos_T[None], jnp.int32), freq_F[None])
+    assert error(actual, pos_T, freq_F) < 5e-7
 
 
 @pytest.mark.parametrize("top", FAR)

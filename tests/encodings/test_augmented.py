@@ -24,9 +24,9 @@ def shown(encoding, key, where):
 
 def test_a_shift_is_uniform_over_0_to_its_largest_and_one_for_a_sequence():
     encoding = make("shifted", shift=4)
-    found = np.asarray(shown(encoding, KEY, full(5000, 3)))
-    np.testing.assert_array_equal(np.diff(found, axis=1), 1)
-    counts = np.bincount(found[:, 0])
+    actual = np.asarray(shown(encoding, KEY, full(5000, 3)))
+    np.testing.assert_array_equal(np.diff(actual, axis=1), 1)
+    counts = np.bincount(actual[:, 0])
     assert len(counts) == 5
     assert ((counts - 1000) ** 2 / 1000).sum() < 18.5  # chi-squared, 4 degrees, its 99.9%
     below = np.bincount(np.random.default_rng(0).integers(0, 4, 5000), minlength=5)
@@ -67,8 +67,8 @@ def test_queries_and_a_memory_before_them_share_a_draw(encoding):
 
 def test_cape_counts_from_the_middle_of_each_sequence():
     at = layout(jnp.asarray([[0, 1, 1, 1, 2, 2, 2, 2]]))
-    found = np.asarray(shown(CAPE, None, at))[0, 1:]
-    np.testing.assert_array_equal(found, [-1, 0, 1, -1.5, -0.5, 0.5, 1.5])
+    actual = np.asarray(shown(CAPE, None, at))[0, 1:]
+    np.testing.assert_array_equal(actual, [-1, 0, 1, -1.5, -0.5, 0.5, 1.5])
     plain = shown(make("cape", normalize=False), None, at)
     np.testing.assert_array_equal(plain[0, 1:], [0, 1, 2, 0, 1, 2, 3])
 
@@ -77,14 +77,14 @@ def test_cape_counts_from_the_middle_of_each_sequence():
 def test_capes_draws_are_uniform_within_their_bounds():
     """Each alone: a shift and a scale for a sequence, a jitter for a token, the scale outermost."""
     at, alone = full(4000, 3), {"shift": 0.0, "jitter": 0.0, "scale": 1.0}
-    found = lambda **one: np.asarray(shown(make("cape", **{**alone, **one}), KEY, at))
-    np.testing.assert_array_equal(found(), np.tile([-1.0, 0, 1], (4000, 1)))
+    actual = lambda **one: np.asarray(shown(make("cape", **{**alone, **one}), KEY, at))
+    np.testing.assert_array_equal(actual(), np.tile([-1.0, 0, 1], (4000, 1)))
 
-    shift = found(shift=2.0) - found()
+    shift = actual(shift=2.0) - actual()
     np.testing.assert_allclose(shift, shift[:, :1] * np.ones(3), atol=1e-6)
-    jitter = found(jitter=0.5) - found()
+    jitter = actual(jitter=0.5) - actual()
     assert abs(np.corrcoef(jitter[:, 0], jitter[:, 1])[0, 1]) < 0.06
-    scale = found(scale=1.5)
+    scale = actual(scale=1.5)
     np.testing.assert_array_equal(scale[:, 1], 0)
     for drawn, most in (
         (shift[:, 0], 2),
@@ -98,7 +98,7 @@ def test_capes_draws_are_uniform_within_their_bounds():
         outside = np.histogram(normal, bins=4, range=(-most, most))[0] / 4000
         assert np.abs(outside - 0.25).max() > 0.03, "control: a normal of that width"
 
-    both = found(shift=2.0, scale=1.5)
+    both = actual(shift=2.0, scale=1.5)
     np.testing.assert_allclose(both[:, 1], scale[:, 2] * shift[:, 1], atol=1e-5)
 
 
@@ -143,11 +143,11 @@ def test_refuses_positions_of_two_axes(encoding):
 
 def test_pose_jumps_once():
     """Positions count up by one but for one jump; the last stays below the limit."""
-    found = np.asarray(shown(make("pose", limit=40), KEY, full(3000, 8)))
-    steps = np.diff(found, axis=1)
-    assert (found[:, 0] == 0).all()
+    actual = np.asarray(shown(make("pose", limit=40), KEY, full(3000, 8)))
+    steps = np.diff(actual, axis=1)
+    assert (actual[:, 0] == 0).all()
     assert ((steps != 1).sum(axis=1) <= 1).all()
-    jump, first = found[:, -1] - 7, 1 + (steps != 1).argmax(axis=1)
+    jump, first = actual[:, -1] - 7, 1 + (steps != 1).argmax(axis=1)
     counts = np.bincount(jump, minlength=33)
     assert len(counts) == 33, "0 .. limit - n"
     assert ((counts - 3000 / 33) ** 2 / (3000 / 33)).sum() < 62.5  # chi-squared, 32 degrees, 99.9%

@@ -53,13 +53,13 @@ def test_logits_are_the_papers(name, options):
         pos = jnp.asarray(pos_T)[None]
         bias = jax.jit(encoding.bias, static_argnums=3)(params, pos, pos, DIMS)
         assert bias.dtype == jnp.float64
-        found = np.einsum("qhc,khc->hqk", sides[0][0][0], sides[1][0][0]) / 2 + np.asarray(bias)[0]
+        actual = np.einsum("qhc,khc->hqk", sides[0][0][0], sides[1][0][0]) / 2 + np.asarray(bias)[0]
         params = jax.tree.map(np.asarray, params)
     wanted = SCORES[name](o, params, q_THC, k_THC, pos_T, len(pos_T))
-    np.testing.assert_allclose(found, wanted, rtol=1e-12, atol=1e-12)
+    np.testing.assert_allclose(actual, wanted, rtol=1e-12, atol=1e-12)
     if name != "alibi":  # the sign of the offset matters, and would be noticed
         turned = SCORES[name](o, params, q_THC, k_THC, -pos_T, len(pos_T))
-        assert not np.allclose(found, turned, equal_nan=True)
+        assert not np.allclose(actual, turned, equal_nan=True)
 
 
 @pytest.mark.parametrize(("name", "options"), SEQUENCE)
@@ -109,11 +109,11 @@ def test_t5_buckets_are_the_reference_implementations(buckets, distance, bidirec
     options = {"buckets": buckets, "distance": distance, "bidirectional": bidirectional}
     encoding = make("t5", **options)
     params = {"table": jnp.arange(buckets, dtype=float)[:, None]}
-    found = encoding.bias(params, jnp.asarray([offsets]), jnp.zeros((1, 1), int), DIMS)[0, 0, :, 0]
+    actual = encoding.bias(params, jnp.asarray([offsets]), jnp.zeros((1, 1), int), DIMS)[0, 0, :, 0]
     wanted = reference_bucket(offsets, buckets, distance, bidirectional)
-    np.testing.assert_array_equal(found, wanted)
+    np.testing.assert_array_equal(actual, wanted)
     turned = reference_bucket(-offsets, buckets, distance, bidirectional)
-    assert not np.array_equal(found, turned)
+    assert not np.array_equal(actual, turned)
 
 
 def test_t5_buckets_do_not_depend_on_rounding():
@@ -123,11 +123,11 @@ def test_t5_buckets_do_not_depend_on_rounding():
     assert (reference_bucket(edges, 9, 128, False) == [4, 5, 7]).all()
     encoding = make("t5", buckets=9, distance=128, bidirectional=False)
     params = {"table": jnp.arange(9, dtype=float)[:, None]}
-    found = encoding.bias(params, jnp.asarray(edges)[None], jnp.zeros((1, 1), int), DIMS)
-    np.testing.assert_array_equal(found[0, 0, :, 0], [5, 6, 8])
+    actual = encoding.bias(params, jnp.asarray(edges)[None], jnp.zeros((1, 1), int), DIMS)
+    np.testing.assert_array_equal(actual[0, 0, :, 0], [5, 6, 8])
     fractions = jnp.asarray([[7.99, 8.0, -0.5, 1e9]])
-    found = encoding.bias(params, fractions, jnp.zeros((1, 1)), DIMS)
-    np.testing.assert_array_equal(found[0, 0, :, 0], [4, 5, 0, 8])
+    actual = encoding.bias(params, fractions, jnp.zeros((1, 1)), DIMS)
+    np.testing.assert_array_equal(actual[0, 0, :, 0], [4, 5, 0, 8])
 
 
 @pytest.mark.thorough
@@ -252,10 +252,10 @@ def test_a_window_may_have_unequal_sides(form, behind, ahead, straight):
     at = at if straight else at.replace(pos_BT=at.pos_BT * 2)
     encoding, dims = make("window", distance=behind, ahead=ahead), Dims(16, 2, 8)
     view = frame(encoding, {}, at, dims, causal=False, form=form, block=8)
-    found = attend(q, k, v, view.layer(0))
+    actual = attend(q, k, v, view.layer(0))
     offset_QK = np.asarray(at.pos_BT[0][:, None] - at.pos_BT[0][None])
     seen_QK = (offset_QK <= behind) & (offset_QK >= -(behind if ahead is None else ahead))
     wanted = jax.nn.dot_product_attention(q, k, v, mask=seen_QK[None, None])
-    np.testing.assert_allclose(found, wanted, atol=1e-5)
+    np.testing.assert_allclose(actual, wanted, atol=1e-5)
     other = jax.nn.dot_product_attention(q, k, v, mask=seen_QK.T[None, None])
-    assert ahead is None or np.abs(found - other).max() > 1e-2, "control: the sides exchanged"
+    assert ahead is None or np.abs(actual - other).max() > 1e-2, "control: the sides exchanged"

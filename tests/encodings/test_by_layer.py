@@ -54,10 +54,10 @@ def test_local_global_layers():
     """Five layers of a window and the smaller base, then one that sees all with the larger."""
     gemma, local, rope = by_layer.local_global(window=4), make("rope"), make("rope", base=1e6)
     for layer in range(12):
-        found = weights(gemma, layer)[0, :, 0]
-        seen = np.asarray(found > 0).sum(axis=1)
+        actual = weights(gemma, layer)[0, :, 0]
+        seen = np.asarray(actual > 0).sum(axis=1)
         if layer % 6 == 5:
-            assert gap(found, weights(rope, layer)[0, :, 0]) < 1e-6
+            assert gap(actual, weights(rope, layer)[0, :, 0]) < 1e-6
             assert seen.tolist() == list(range(1, TIME + 1))
         else:
             assert seen.tolist() == [1, 2, 3] + [4] * (TIME - 3)
@@ -69,10 +69,10 @@ def test_local_global_layers():
 def test_irope_chunks():
     """Layers with rope see their own chunk of positions; the fourth layer sees all."""
     chunks, rope = by_layer.irope(chunk=5), make("rope", base=500_000.0)
-    found = weights(chunks, 0, start=7)[0, :, 0]  # chunks begin at positions 5, 10 and 15
-    seen = np.asarray(found > 0).sum(axis=1)
+    actual = weights(chunks, 0, start=7)[0, :, 0]  # chunks begin at positions 5, 10 and 15
+    seen = np.asarray(actual > 0).sum(axis=1)
     assert seen.tolist() == [1, 2, 3, 1, 2, 3, 4, 5, 1, 2, 3, 4]
-    assert gap(found[:3], weights(rope, 0)[0, :3, 0]) < 1e-6
+    assert gap(actual[:3], weights(rope, 0)[0, :3, 0]) < 1e-6
     assert gap(weights(chunks, 3), weights(by_layer.irope(), 3)) == 0.0
     assert gap(weights(chunks, 0), weights(by_layer.irope(), 0)) > 1e-2
     assert gap(weights(by_layer.irope(chunk=99), 0), weights(by_layer.irope(), 0)) < 1e-6
@@ -97,16 +97,16 @@ def test_windows_and_yarn(name):
     rope = make("rope", base=1e4)
     local, other = (rope, yarn) if name == "olmo3" else (yarn, rope)
     for layer in range(8):
-        found = weights(layout, layer)[0, :, 0]
-        seen = np.asarray(found > 0).sum(axis=1)
+        actual = weights(layout, layer)[0, :, 0]
+        seen = np.asarray(actual > 0).sum(axis=1)
         if (layer + 1) % every:
             assert seen.tolist() == [1, 2, 3] + [4] * (TIME - 3)
-            assert gap(found[:4], weights(local, 0)[0, :4, 0]) < 1e-6, "what fits the window"
-            assert gap(found[:4], weights(other, 0)[0, :4, 0]) > 1e-3, "control"
+            assert gap(actual[:4], weights(local, 0)[0, :4, 0]) < 1e-6, "what fits the window"
+            assert gap(actual[:4], weights(other, 0)[0, :4, 0]) > 1e-3, "control"
         else:
             assert seen.tolist() == list(range(1, TIME + 1))
-            assert gap(found, weights(yarn, 0)[0, :, 0]) < 1e-6
-            assert gap(found, weights(rope, 0)[0, :, 0]) > 1e-3, "control"
+            assert gap(actual, weights(yarn, 0)[0, :, 0]) < 1e-6
+            assert gap(actual, weights(rope, 0)[0, :, 0]) > 1e-3, "control"
 
 
 def test_layouts_are_per_layer():
@@ -168,6 +168,6 @@ def test_layouts_compose():
     ],
 )
 def test_refused_options(build, options, message):
-    with pytest.raises(ValueError, match=f"^{message}") as found:
+    with pytest.raises(ValueError, match=f"^{message}") as refusal:
         build(**options)
-    assert "\n" not in str(found.value)
+    assert "\n" not in str(refusal.value)

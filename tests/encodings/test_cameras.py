@@ -21,11 +21,11 @@ K = np.array([[500.0, 0, 300], [0, 520, 250], [0, 0, 1]])  # in pixels
 def poses(seed):
     """Rotations and shifts of the world, [T, 4, 4]."""
     rng = np.random.default_rng(seed)
-    found = np.tile(np.eye(4), (TIME, 1, 1))
+    actual = np.tile(np.eye(4), (TIME, 1, 1))
     turn = np.linalg.qr(rng.normal(size=(TIME, 3, 3)))[0]
-    found[:, :3, :3] = turn * np.linalg.det(turn)[:, None, None]
-    found[:, :3, 3] = rng.normal(size=(TIME, 3))
-    return found
+    actual[:, :3, :3] = turn * np.linalg.det(turn)[:, None, None]
+    actual[:, :3, 3] = rng.normal(size=(TIME, 3))
+    return actual
 
 
 def positions(pose_TUV):
@@ -55,12 +55,12 @@ def test_projection_is_in_units_of_the_image():
 def test_wide_heads_have_the_frequencies_of_the_definition():
     with jax.enable_x64(True):
         pos_TA = positions(poses(1))
-        found, (q, k, v) = out(pos_TA)
+        actual, (q, k, v) = out(pos_TA)
         s_HQK = SCORES["prope"](types.SimpleNamespace(), {}, q, k, pos_TA, TIME)
         weight_HQK = np.exp(s_HQK) / np.exp(s_HQK).sum(axis=-1, keepdims=True)
         wanted = OUTPUTS["prope"](types.SimpleNamespace(), {}, weight_HQK, v, pos_TA, TIME)
-        assert gap(found, wanted) < 1e-10
-        assert gap(found, np.einsum("hqk,khc->qhc", weight_HQK, v)) > 1e-2, "control: plain values"
+        assert gap(actual, wanted) < 1e-10
+        assert gap(actual, np.einsum("hqk,khc->qhc", weight_HQK, v)) > 1e-2, "control: plain values"
 
 
 @pytest.mark.thorough

@@ -131,8 +131,8 @@ def test_catalogue_decode(name):
     for a, b in itertools.pairwise((0, 8, 16, 17, 18)):
         logits, cache = step(a, b, cache)
         parts.append(logits)
-    found, noise = np.split(np.concatenate(parts, axis=1), 2)
-    assert gap(full[:, :18][real], found[real]) < 1e-5
-    assert gap(found[real], noise[real]) == 0.0
+    actual, noise = np.split(np.concatenate(parts, axis=1), 2)
+    assert gap(full[:, :18][real], actual[real]) < 1e-5
+    assert gap(actual[real], noise[real]) == 0.0
     late, _ = step(8, 16, start)
     assert gap(full[:, 8:16], late[:2]) > 1e-3, "control: a cache that forgets its first tokens"

@@ -129,9 +129,9 @@ def test_catalogue_parity(name, time):
                 assert_equal_or_nan(every[1], wanted)
 
 
-def assert_equal_or_nan(found, wanted):
+def assert_equal_or_nan(actual, wanted):
     """At positions that a method may refuse: its definition's values, or NaN."""
-    np.testing.assert_allclose(np.where(np.isnan(found), wanted, found), wanted, atol=1e-9)
+    np.testing.assert_allclose(np.where(np.isnan(actual), wanted, actual), wanted, atol=1e-9)
 
 
 def others(option: inspect.Parameter, value):
@@ -164,11 +164,11 @@ def outputs(name, **options):
     c = with_options(name, **options)
     near = row(name, [1] * 7 + [2] * 17)
     rows = {"near": (sentence(20), near), "far": (sentence(20), row(name, stretch=FAR))}
-    found = list(passes(c, **rows).values())
+    actual = list(passes(c, **rows).values())
     if c.encoding.place is not None:
         placed = c.model.place(jax.random.key(1), whole(name))
-        found.append(c.apply(c.params, tokens(20, ROWS), whole(name), placed))
-    return found
+        actual.append(c.apply(c.params, tokens(20, ROWS), whole(name), placed))
+    return actual
 
 
 plain_outputs = functools.cache(outputs)

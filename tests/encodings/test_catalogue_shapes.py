@@ -76,14 +76,14 @@ def outputs(name, shape: Shape, mask_padding: bool = True, **form):
     qkv[:, real_BT] = np.concatenate([content, content], axis=1)
     q, k, v = map(jnp.asarray, qkv)
     x = q.reshape(2, shape.width, -1)
-    found = []
+    actual = []
     if encoding.embed is not None:
-        found.append(encoding.embed(params, x, place(encoding, None, at)))
+        actual.append(encoding.embed(params, x, place(encoding, None, at)))
     for layer in range(1 if encoding.at is None else dims.layers):
-        found.append(
+        actual.append(
             attention(encoding, params, q, k, v, at, layer, mask_padding=mask_padding, **form)
         )
-    return np.concatenate([np.asarray(out)[real_BT].reshape(2, -1) for out in found], axis=1)
+    return np.concatenate([np.asarray(out)[real_BT].reshape(2, -1) for out in actual], axis=1)
 
 
 @pytest.mark.parametrize("name", EVERY_METHOD)

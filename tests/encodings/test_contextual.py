@@ -32,10 +32,10 @@ def heads_of(seed, *lead):
 def scores(encoding, params, q_BQHC, k_BKHC, q_pos_BQ, k_pos_BK):
     s_BHQK = jnp.einsum("bqhc,bkhc->bhqk", q_BQHC, k_BKHC) / 2
     q, k = Side(q_BQHC, q_pos_BQ), Side(k_BKHC, k_pos_BK)
-    found, carry = jax.jit(encoding.walk.score)(params, s_BHQK, q, k, None, None)
+    actual, carry = jax.jit(encoding.walk.score)(params, s_BHQK, q, k, None, None)
     assert carry is None
-    assert found.dtype == s_BHQK.dtype
-    return found
+    assert actual.dtype == s_BHQK.dtype
+    return actual
 
 
 @pytest.mark.thorough(after=1)
@@ -47,12 +47,12 @@ def test_logits_are_the_papers(name, options):
     with jax.enable_x64(True):
         encoding, params = layer_of(name, options)
         q, k, pos = (jnp.asarray(x)[None] for x in (q_THC, k_THC, pos_T))
-        found = scores(encoding, params, q, k, pos, pos)
+        actual = scores(encoding, params, q, k, pos, pos)
         o = SimpleNamespace(**{**card.defaults, **options})
         wanted = definitions.SCORES[name](
             o, jax.tree.map(np.asarray, params), q_THC, k_THC, pos_T, 7
         )
-        np.testing.assert_allclose(found[0], wanted, rtol=1e-12, atol=1e-12)
+        np.testing.assert_allclose(actual[0], wanted, rtol=1e-12, atol=1e-12)
         turned = scores(encoding, params, q, k, -pos, -pos)
         assert abs(turned[0] - wanted).max() > 0.1
 
@@ -93,12 +93,12 @@ def test_low_precision_activations_leave_positions_alone(name, options):
     encoding, params = layer_of(name, options)
     params = jax.tree.map(lambda p: p.astype(jnp.bfloat16).astype(jnp.float32), params)
     zero = jnp.zeros((1, 3, 300, 300), jnp.float32)
-    found, _ = encoding.walk.score(params, zero, Side(q, pos), Side(k, pos), None, None)
+    actual, _ = encoding.walk.score(params, zero, Side(q, pos), Side(k, pos), None, None)
     wide_q, wide_k = Side(q.astype(jnp.float32), pos), Side(k.astype(jnp.float32), pos)
     wanted, _ = encoding.walk.score(params, zero, wide_q, wide_k, None, None)
-    assert found.dtype == jnp.float32
+    assert actual.dtype == jnp.float32
     bound = 0.02 * float(abs(wanted).max())
-    np.testing.assert_allclose(found, wanted, atol=bound)
+    np.testing.assert_allclose(actual, wanted, atol=bound)
     coarse = pos.astype(jnp.bfloat16).astype(jnp.int32)  # bfloat16 cannot tell 256 from 257
     wrong, _ = encoding.walk.score(
         params, zero, wide_q._replace(placed=coarse), wide_k._replace(placed=coarse), None, None
@@ -141,18 +141,18 @@ def test_transformer_xl_with_memory_is_the_authors_shifted_product():
     with jax.enable_x64(True):
         encoding, params = layer_of("transformer_xl", {})
         q, k = jnp.asarray(q_QHC)[None], jnp.asarray(k_KHC)[None]
-        found = scores(encoding, params, q, k, pos[None, memory:], pos[None])[0]
+        actual = scores(encoding, params, q, k, pos[None, memory:], pos[None])[0]
         segment = pos - memory  # memory at negative positions, the current segment from 0 on
         again = scores(encoding, params, q, k, segment[None, memory:], segment[None])[0]
         u_HC, v_HC, w_DHC = (np.asarray(params[name]) for name in ("u", "v", "w"))
-    np.testing.assert_allclose(again, found, rtol=1e-12, atol=1e-12)
+    np.testing.assert_allclose(again, actual, rtol=1e-12, atol=1e-12)
     angle = pos[::-1, None] / 10000.0 ** (np.arange(0, 12, 2) / 12)
     r_KHC = np.einsum("kd,dhc->khc", np.concatenate([np.sin(angle), np.cos(angle)], 1), w_DHC)
     content = np.einsum("qhc,khc->hqk", q_QHC + u_HC, k_KHC)
     position = shifted(np.einsum("qhc,khc->hqk", q_QHC + v_HC, r_KHC))
     seen = pos[memory:, None] >= pos[None]
     wanted = (content + position) / 2
-    np.testing.assert_allclose(found[:, seen], wanted[:, seen], rtol=1e-11, atol=1e-11)
+    np.testing.assert_allclose(actual[:, seen], wanted[:, seen], rtol=1e-11, atol=1e-11)
     # Memory taken for a segment that starts over, the usual mistake, is far off.
     restarted = np.concatenate([np.arange(memory), np.arange(queries)])
     with jax.enable_x64(True):

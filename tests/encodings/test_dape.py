@@ -33,17 +33,17 @@ def test_logits_are_the_papers(bias):
     with jax.enable_x64(True):
         encoding, params = layer_of(bias)
         q, k = jax.random.normal(jax.random.key(1), (2, 1, 5, 3, 4), float)
-        found, plain = score(encoding, params, q, k)
+        actual, plain = score(encoding, params, q, k)
         o = SimpleNamespace(bias=bias, width=5)
         own = jax.tree.map(np.asarray, params)
         wanted = SCORES["dape"](o, own, np.asarray(q[0]), np.asarray(k[0]), POS, 5)
-        np.testing.assert_allclose(found[0], wanted, rtol=1e-9, atol=1e-9)
+        np.testing.assert_allclose(actual[0], wanted, rtol=1e-9, atol=1e-9)
         silent = {**params, "mlp": jax.tree.map(jnp.zeros_like, params["mlp"])}
         plain_bias = make(bias)
         own_bias, _ = at_layer(plain_bias, 0, plain_bias.init(jax.random.key(2), DIMS))
         b_BHQK = own_bias.bias(params["bias"], *2 * (jnp.asarray(POS)[None],), DIMS)
         np.testing.assert_allclose(score(encoding, silent, q, k)[0], plain + b_BHQK, rtol=1e-12)
-        assert np.abs(found - plain - b_BHQK).max() > 1e-2, "control: the MLP says something"
+        assert np.abs(actual - plain - b_BHQK).max() > 1e-2, "control: the MLP says something"
 
 
 def test_each_layer_has_its_own_network():

@@ -48,7 +48,7 @@ def test_deberta_is_the_papers_sum(buckets, flipped):
         encoding = make("deberta", buckets=buckets, distance=6, flipped=flipped)
         params = jax.tree.map(lambda x: 50 * x, encoding.init(jax.random.key(0), DIMS))
         q, k, v = np.random.default_rng(0).normal(size=(3, 1, 9, 2, 3))
-        found = attention(encoding, params, *map(jnp.asarray, (q, k, v)), full(1, 9), layer=1)[0]
+        actual = attention(encoding, params, *map(jnp.asarray, (q, k, v)), full(1, 9), layer=1)[0]
         table, to_key, to_query = (
             np.asarray(x) for x in (params["table"], params["keys"][1], params["queries"][1])
         )
@@ -59,8 +59,8 @@ def test_deberta_is_the_papers_sum(buckets, flipped):
     s += np.einsum("ihc,ijd,dhc->hij", q[0], table[ahead], to_key)
     s += np.einsum("jhc,ijd,dhc->hij", k[0], table[back], to_query)
     wanted = np.einsum("hij,jhc->ihc", softmax(s / 3), v[0])  # 3 C is 9
-    np.testing.assert_allclose(found, wanted, atol=1e-9)
-    assert np.abs(found - np.einsum("hij,jhc->ihc", softmax(s), v[0])).max() > 1e-3
+    np.testing.assert_allclose(actual, wanted, atol=1e-9)
+    assert np.abs(actual - np.einsum("hij,jhc->ihc", softmax(s), v[0])).max() > 1e-3
 
 
 def test_deberta_layers_share_the_table_and_project_it_their_own_way():
@@ -95,17 +95,17 @@ def test_tupe_with_t5_is_tupe_r():
         encoding = make("tupe+t5", length=16, beyond="clamp", buckets=8, distance=9)
         params = encoding.init(jax.random.key(0), DIMS)
         q, k, v = np.random.default_rng(0).normal(size=(3, 1, 9, 2, 3))
-        found = attention(encoding, params, *map(jnp.asarray, (q, k, v)), full(1, 9))[0]
+        actual = attention(encoding, params, *map(jnp.asarray, (q, k, v)), full(1, 9))[0]
         t5 = make("t5", buckets=8, distance=9)
         bias_HQK = np.asarray(t5.bias(params[1], *2 * (full(1, 9).pos_BT,), DIMS))[0]
         p, u, w = (np.asarray(params[0][name]) for name in ("table", "queries", "keys"))
     of = lambda u_DHC: np.einsum("td,dhc->thc", p[:9], u_DHC)
     s = np.einsum("ihc,jhc->hij", q[0], k[0]) + np.einsum("ihc,jhc->hij", of(u), of(w))
     wanted = np.einsum("hij,jhc->ihc", softmax(s / np.sqrt(6) + bias_HQK), v[0])
-    np.testing.assert_allclose(found, wanted, atol=1e-9)
+    np.testing.assert_allclose(actual, wanted, atol=1e-9)
     tied = np.einsum("ihc,jhc->hij", q[0] + of(u), k[0] + of(w))
     mixed = np.einsum("hij,jhc->ihc", softmax(tied / np.sqrt(6) + bias_HQK), v[0])
-    assert np.abs(found - mixed).max() > 1e-2, "control: mixed terms of content and position"
+    assert np.abs(actual - mixed).max() > 1e-2, "control: mixed terms of content and position"
 
 
 def test_tupe_is_one_for_all_layers():

@@ -71,11 +71,11 @@ def test_longrope_keeps_its_first_tokens():
     """Positions below start turn as trained; the others as they would without it."""
     kept, plain = (extension.longrope(length=4, start=s) for s in (5, 0))
     rope = rotary.rope()
-    found, without, trained = (table_of(e, counted(0), 12) for e in (kept, plain, rope))
+    actual, without, trained = (table_of(e, counted(0), 12) for e in (kept, plain, rope))
     root = np.float32(np.sqrt(1 + np.log(4) / np.log(4)))
-    assert gap(found.cos[:, :5], trained.cos[:, :5] * root) < 1e-6
-    assert gap(found.cos[:, 5:], without.cos[:, 5:]) == 0.0
-    assert gap(found.cos[:, :5], without.cos[:, :5]) > 1e-3
+    assert gap(actual.cos[:, :5], trained.cos[:, :5] * root) < 1e-6
+    assert gap(actual.cos[:, 5:], without.cos[:, 5:]) == 0.0
+    assert gap(actual.cos[:, :5], without.cos[:, :5]) > 1e-3
 
 
 def test_resonance_repeats_after_whole_wavelengths():
@@ -93,14 +93,14 @@ def test_resonance_rounds_yarn():
     """With a factor: the wavelengths of `yarn`, rounded, and its temperature."""
     options = {"factor": 8.0, "length": 64, "ramp": "pairs_truncated"}
     with jax.enable_x64(True):
-        found, yarn = (
+        actual, yarn = (
             table_of(build(**options), counted(1, 1), 12)
             for build in (extension.resonance, rotary_scaling.yarn)
         )
-        wave_F = [2 * np.pi / np.arctan2(t.sin, t.cos)[0, 0, 0] for t in (found, yarn)]
+        wave_F = [2 * np.pi / np.arctan2(t.sin, t.cos)[0, 0, 0] for t in (actual, yarn)]
         np.testing.assert_allclose(wave_F[0], np.round(wave_F[1]), rtol=1e-9)
         assert np.abs(wave_F[0] - wave_F[1]).max() > 0.1, "control: yarn itself"
-        assert gap(np.hypot(*found), np.hypot(*yarn)) < 1e-12
+        assert gap(np.hypot(*actual), np.hypot(*yarn)) < 1e-12
 
 
 def test_drope_is_nope_up_to_the_trained_length():
@@ -136,9 +136,9 @@ def test_drope_is_nope_up_to_the_trained_length():
     ],
 )
 def test_refused_options(build, options, message):
-    with pytest.raises(ValueError, match=f"^{message}") as found:
+    with pytest.raises(ValueError, match=f"^{message}") as refusal:
         build(**options)
-    assert "\n" not in str(found.value)
+    assert "\n" not in str(refusal.value)
 
 
 def test_a_list_of_another_width_is_refused():

@@ -36,10 +36,10 @@ def test_equals_its_definition_in_float64(options):
     with jax.enable_x64(True):
         encoding = make("fourier", **options)
         params = encoding.init(jax.random.key(0), DIMS)
-        found = encoding.embed(params, jnp.asarray(x_TD)[None], jnp.asarray(pos_T)[None])[0]
+        actual = encoding.embed(params, jnp.asarray(x_TD)[None], jnp.asarray(pos_T)[None])[0]
         plain = jax.tree.map(np.asarray, params)
     wanted = EMBEDS["fourier"](o, plain, x_TD, pos_T, 5)
-    np.testing.assert_allclose(found, wanted, atol=1e-7)
+    np.testing.assert_allclose(actual, wanted, atol=1e-7)
     assert np.abs(EMBEDS["fourier"](o, plain, x_TD, pos_T + 1, 5) - wanted).max() > 1e-3
 
 

@@ -50,21 +50,21 @@ def of(name, **options):
 def test_sums_run_from_the_last_key_back(size):
     x = np.random.default_rng(0).normal(size=(2, 3, 4, size)).astype(np.float32)
     carry = np.full((2, 3, 4, 1), 5, np.float32)
-    found, after = sums_after(jnp.asarray(x), jnp.asarray(carry))
+    actual, after = sums_after(jnp.asarray(x), jnp.asarray(carry))
     incl = np.cumsum(x[..., ::-1], -1, dtype=np.float64)[..., ::-1]
-    np.testing.assert_allclose(found, incl - x + carry, atol=1e-4)
+    np.testing.assert_allclose(actual, incl - x + carry, atol=1e-4)
     np.testing.assert_allclose(after, incl[..., :1] + carry, atol=1e-4)
     if size > 1:
-        assert np.abs(found - incl - carry).max() > 0.1, "control: a key's own term is left out"
+        assert np.abs(actual - incl - carry).max() > 0.1, "control: a key's own term is left out"
 
 
 @pytest.mark.thorough
 def test_sums_are_as_exact_far_from_the_start_as_near_it():
     """A sum over a distance of 10 after a million tokens; a difference of sums would lose it."""
     x = np.random.default_rng(0).uniform(-3, -1, (1, 1, 1, 1_000_000)).astype(np.float32)
-    found, _ = sums_after(jnp.asarray(x), jnp.zeros((1, 1, 1, 1)))
+    actual, _ = sums_after(jnp.asarray(x), jnp.zeros((1, 1, 1, 1)))
     wanted = float(x[..., -10:].astype(np.float64).sum())
-    assert abs(float(found[0, 0, 0, -11]) - wanted) < 1e-5
+    assert abs(float(actual[0, 0, 0, -11]) - wanted) < 1e-5
     from_the_start = np.cumsum(x, dtype=np.float32)
     assert abs(float(from_the_start[-1] - from_the_start[-11]) - wanted) > 1e-2
 
@@ -97,11 +97,11 @@ def test_keys_in_a_gap_have_no_effect(name, hole):
     changed = jnp.where(mine[None, None, :, None, None], qkv, draw(1, 14, seed=1))
     whole = run(encoding, params, *qkv[:, :, mine], full(1, 11))[0]
     for form in ("dense", "blockwise"):
-        found, again = (
+        actual, again = (
             run(encoding, params, *x, at, form=form, block=4)[0, mine] for x in (qkv, changed)
         )
-        np.testing.assert_allclose(found, whole, atol=1e-5)
-        np.testing.assert_array_equal(found, again)
+        np.testing.assert_allclose(actual, whole, atol=1e-5)
+        np.testing.assert_array_equal(actual, again)
     seen = run(encoding, params, *qkv, full(1, 14))[0, mine]
     assert np.abs(seen - whole).max() > 1e-2, "control: what is seen counts"
 
@@ -111,10 +111,10 @@ def test_keys_in_a_gap_have_no_effect(name, hole):
 def test_low_precision_activations_are_summed_in_full(name):
     encoding, params = of(name)
     low = draw(1, 40).astype(jnp.bfloat16)
-    found = run(encoding, params, *low, full(1, 40))
-    assert found.dtype == jnp.bfloat16
+    actual = run(encoding, params, *low, full(1, 40))
+    assert actual.dtype == jnp.bfloat16
     wanted = run(encoding, params, *low.astype(jnp.float32), full(1, 40))
-    assert np.abs(found.astype(jnp.float32) - wanted).max() < 0.03
+    assert np.abs(actual.astype(jnp.float32) - wanted).max() < 0.03
 
 
 def open_gates(time: int):
@@ -129,7 +129,7 @@ def test_cope_counts_every_key_where_all_gates_are_open():
     time, length = 12, 5
     encoding, params = of("cope", length=length, shared=True)
     q, k, v = open_gates(time)
-    found = run(encoding, params, q, k, v, full(1, time))[0]
+    actual = run(encoding, params, q, k, v, full(1, time))[0]
     away = np.arange(time)[:, None] - np.arange(time)[None]
     row = np.minimum(np.maximum(away + 1, 0), length - 1)
     bonus_QPH = np.einsum("qhc,pc->qph", q[0], params["table"]) / np.sqrt(HEAD)
@@ -137,7 +137,7 @@ def test_cope_counts_every_key_where_all_gates_are_open():
     s_HQK = np.where(away >= 0, s_HQK, -np.inf)  # products of q and k are all alike
     weights = np.exp(s_HQK - s_HQK.max(-1, keepdims=True))
     weights /= weights.sum(-1, keepdims=True)
-    np.testing.assert_allclose(found, np.einsum("hqk,khc->qhc", weights, v[0]), atol=1e-4)
+    np.testing.assert_allclose(actual, np.einsum("hqk,khc->qhc", weights, v[0]), atol=1e-4)
 
 
 def through_gates(gate_bias: float, q, k, v):
@@ -161,16 +161,16 @@ def test_walls_closed_gates_overflow_nowhere():
     """Only a token's own product is left; sums from the start would be far below ln of a float."""
     time, gate = 50, -40.0
     q, k, v = draw(1, time)
-    found, pull = jax.vjp(lambda q: through_gates(gate, q, k, v), q)
-    (slope,) = pull(found)
-    assert np.isfinite(found).all()
+    actual, pull = jax.vjp(lambda q: through_gates(gate, q, k, v), q)
+    (slope,) = pull(actual)
+    assert np.isfinite(actual).all()
     assert np.isfinite(slope).all()
     own = np.einsum("qhc,qhc->hq", q[0], k[0]) / np.sqrt(HEAD)
     s_HQK = np.where(np.eye(time, dtype=bool), own[..., None], 0.0)
     s_HQK = np.where(np.tri(time, dtype=bool), s_HQK, -np.inf)
     weights = np.exp(s_HQK - s_HQK.max(-1, keepdims=True))
     weights /= weights.sum(-1, keepdims=True)
-    np.testing.assert_allclose(found[0], np.einsum("hqk,khc->qhc", weights, v[0]), atol=1e-5)
+    np.testing.assert_allclose(actual[0], np.einsum("hqk,khc->qhc", weights, v[0]), atol=1e-5)
     with np.errstate(over="ignore", invalid="ignore"):
         from_the_start = np.cumsum(np.full(time, gate, np.float32))
         quotient = np.exp(from_the_start)[:, None] * np.exp(-from_the_start)[None]
@@ -183,7 +183,7 @@ def test_fox_rows_in_an_encoder_leaves_out_the_querys_own_gate_alone():
     q, k, _ = draw(1, 7)
     x = k.reshape(1, 7, -1)
     view = frame(encoding, params, full(1, 7), DIMS, causal=False, form="dense")
-    found = logits(q, k, view.layer(0, x))[0] - jnp.einsum("qhc,khc->hqk", q[0], k[0]) / HEAD**0.5
+    actual = logits(q, k, view.layer(0, x))[0] - jnp.einsum("qhc,khc->hqk", q[0], k[0]) / HEAD**0.5
     readers, keepers = (
         jnp.einsum("td,dhw->thw", x[0], params[0][n]) for n in ("readers", "keepers")
     )
@@ -191,8 +191,8 @@ def test_fox_rows_in_an_encoder_leaves_out_the_querys_own_gate_alone():
     to_the_end = np.cumsum(np.asarray(fade_HQK)[..., ::-1], axis=-1)[..., ::-1]
     others = np.where(np.eye(7, dtype=bool), 0, fade_HQK)
     wanted = np.cumsum(others[..., ::-1], axis=-1)[..., ::-1]
-    np.testing.assert_allclose(found, wanted, atol=1e-4)
-    assert np.abs(found - to_the_end).max() > 0.1, "control: with its own gate"
+    np.testing.assert_allclose(actual, wanted, atol=1e-4)
+    assert np.abs(actual - to_the_end).max() > 0.1, "control: with its own gate"
 
 
 @pytest.mark.thorough

@@ -152,9 +152,9 @@ def called(text):
 
 def test_settings_in_the_list_of_differences_exist():
     page = (FOLDER.parents[1] / "docs" / "differences.md").read_text()
-    found = list(called(page))
-    assert {name for name, _ in found} >= {row["case"].split("/")[0] for row in ROWS}
-    for name, options in found:
+    actual = list(called(page))
+    assert {name for name, _ in actual} >= {row["case"].split("/")[0] for row in ROWS}
+    for name, options in actual:
         make(name, **options)
     runs = f"{len(ROWS)} runs of {len({row['case'].split('/')[0] for row in ROWS})} methods"
     assert runs in " ".join(page.split())

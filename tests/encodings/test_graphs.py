@@ -44,8 +44,8 @@ def test_signs_are_drawn_for_each_graph_in_training_alone():
     at = layout(jnp.array([[1] * 7 + [2] * 7] * 200), jnp.tile(u_TA, (200, 2, 1)))
     encoding = make("laplacian", vectors=3)
     np.testing.assert_array_equal(place(encoding, None, at)[0, :7], u_TA)
-    found = np.asarray(place(encoding, jax.random.key(0), at))
-    sign = found / np.asarray(at.pos_BT)
+    actual = np.asarray(place(encoding, jax.random.key(0), at))
+    sign = actual / np.asarray(at.pos_BT)
     graphs = sign.reshape(400, 7, 3)
     np.testing.assert_allclose(graphs, np.broadcast_to(graphs[:, :1], graphs.shape), rtol=1e-5)
     assert set(np.unique(np.round(graphs))) == {-1, 1}

@@ -94,8 +94,8 @@ def test_digits_count_from_either_end_of_their_run():
 @pytest.mark.parametrize("name", ["abacus", "coupled"])
 def test_evaluation_shows_the_groups_and_nan_past_the_limit(name):
     mover = make(name, limit=8, **({"offset": 3} if name == "abacus" else {}))
-    found = place(mover, None, grouped([0, 1, 2, 7, 8, 0, 900]))[0]
-    np.testing.assert_array_equal(found, [0, 1, 2, 7, np.nan, 0, np.nan])
+    actual = place(mover, None, grouped([0, 1, 2, 7, 8, 0, 900]))[0]
+    np.testing.assert_array_equal(actual, [0, 1, 2, 7, np.nan, 0, np.nan])
     small = {"limit": 8, "offset": 3} if name == "abacus" else {"limit": 8}
     assert reach(f"{name}+learned", length=8, **small) is None
     with pytest.raises(ValueError, match=r"encoding\.name: .* raise encoding\.length to 8, or"):
@@ -105,8 +105,8 @@ def test_evaluation_shows_the_groups_and_nan_past_the_limit(name):
 def test_abacus_moves_all_digits_of_a_sequence_by_one_offset_up_to_its_largest():
     groups = [0, 1, 2, 0, 1, 2, 3]
     at = jax.tree.map(lambda leaf: jnp.tile(leaf, (3000, 1)), grouped(groups))
-    found = np.asarray(place(make("abacus", offset=4, limit=16), KEY, at))
-    moved = found - np.asarray([groups])
+    actual = np.asarray(place(make("abacus", offset=4, limit=16), KEY, at))
+    moved = actual - np.asarray([groups])
     assert (moved[:, [0, 3]] == 0).all()
     assert (moved[:, [1]] == moved[:, [2, 4, 5, 6]]).all()
     counts = np.bincount(moved[:, 1].astype(int))
@@ -114,7 +114,7 @@ def test_abacus_moves_all_digits_of_a_sequence_by_one_offset_up_to_its_largest()
     assert ((counts - 600) ** 2 / 600).sum() < 18.5  # chi-squared, 4 degrees, its 99.9%
     shared = np.asarray(place(make("abacus", offset=4, limit=16, per="batch"), KEY, at))
     assert (shared == shared[:1]).all()
-    assert not (found == found[:1]).all()
+    assert not (actual == actual[:1]).all()
 
 
 @pytest.mark.thorough
@@ -123,15 +123,15 @@ def test_coupling_starts_anywhere_that_keeps_a_sequence_below_the_limit():
     ids = jnp.tile(jnp.asarray([[1, 1, 1, 2, 2, 2, 2, 0]]), (2000, 1))
     groups = jnp.tile(jnp.asarray([[0, 1, 3, 2, 0, 6, 1, 0]]), (2000, 1))
     at = layout(ids, group_BT=groups)
-    found = np.asarray(place(make("coupled", limit=8), KEY, at))
-    assert (found[:, [0, 4, 7]] == 0).all()
-    moved = found - np.asarray(groups)
+    actual = np.asarray(place(make("coupled", limit=8), KEY, at))
+    assert (actual[:, [0, 4, 7]] == 0).all()
+    moved = actual - np.asarray(groups)
     assert set(moved[:, 1]) == {0, 1, 2, 3, 4}
     assert set(moved[:, 5]) == {0, 1}
     assert (moved[:, 1] == moved[:, 2]).all()
     assert not (moved[:, 1] == moved[:, 5]).all()
-    assert found.max() == 7
-    assert not np.isnan(found).any()
+    assert actual.max() == 7
+    assert not np.isnan(actual).any()
 
 
 def test_a_part_left_of_abacus_sees_plain_positions():

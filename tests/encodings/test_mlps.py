@@ -78,9 +78,11 @@ def test_mlp_is_the_authors_code_with_its_options():
     offset = np.arange(-6, 7) / 6 * 8
     offset = np.sign(offset) * np.log2(np.abs(offset) + 1) / np.log2(8)
     y = np.maximum(offset[:, None] * w1 + b1, 0) @ w2
-    found = bias_of(encoding, params, [0], -np.arange(-6, 7))[:, 0].T
-    np.testing.assert_allclose(found, 16 / (1 + np.exp(-y)), rtol=1e-5)
-    assert not np.allclose(found, found[::-1], atol=1e-2), "control: the sign of the offset counts"
+    actual = bias_of(encoding, params, [0], -np.arange(-6, 7))[:, 0].T
+    np.testing.assert_allclose(actual, 16 / (1 + np.exp(-y)), rtol=1e-5)
+    assert not np.allclose(actual, actual[::-1], atol=1e-2), (
+        "control: the sign of the offset counts"
+    )
     plain = bias_of(make("mlp", reach=7, hidden=5, shared=True), params, [0], -np.arange(-6, 7))
     np.testing.assert_allclose(plain[:, 0].T, y, rtol=1e-5)
 

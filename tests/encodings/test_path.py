@@ -37,8 +37,8 @@ def test_stretches_and_blocks_are_one_product():
         assert float(beta.min()) < 0.5 < 1.5 < float(beta.max()) < 2
         wanted = one_by_one(*(np.asarray(x[0]) for x in (w, beta, q, k, v)))
         for options in ({"form": "dense"}, {"form": "blockwise", "block": STRETCH + 7}):
-            found = run(encoding, wide, q, k, v, full(1, TIME), **options)[0]
-            np.testing.assert_allclose(found, wanted, atol=1e-10)
+            actual = run(encoding, wide, q, k, v, full(1, TIME), **options)[0]
+            np.testing.assert_allclose(actual, wanted, atol=1e-10)
     single = run(encoding, params, *qkv, full(1, TIME))[0]
     np.testing.assert_allclose(single, wanted, atol=1e-4)
     still = run(make("nope"), {}, *qkv, full(1, TIME))[0]
@@ -62,6 +62,6 @@ def test_reflections_along_one_line_undo_each_other():
     share = jax.nn.sigmoid((even - odd) / HEAD**0.5)
     is_even = jnp.broadcast_to(jnp.array([0.0, 1.0] * 4)[None, :, None, None], (1, 8, HEADS, 1))
     alike = lambda x: jnp.broadcast_to(x[None, None], (1, 8, HEADS, HEAD))
-    found = run(encoding, (params,), alike(q), alike(k), is_even, full(1, 8))[0, -1, :, 0]
-    np.testing.assert_allclose(found, share, atol=1e-4)
+    actual = run(encoding, (params,), alike(q), alike(k), is_even, full(1, 8))[0, -1, :, 0]
+    np.testing.assert_allclose(actual, share, atol=1e-4)
     assert np.abs(share - 0.5).max() > 0.05, "control: odd keys meet another query"

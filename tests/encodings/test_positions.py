@@ -48,11 +48,11 @@ def placed(encoding, where, key=None):
 
 def runs(segments):
     """The documents of rows of segment ids, as (row, slice)."""
-    found = []
+    actual = []
     for row, ids in enumerate(segments):
         edges = [0, *(np.flatnonzero(np.diff(ids)) + 1), len(ids)]
-        found += [(row, slice(a, b)) for a, b in itertools.pairwise(edges) if ids[a] > 0]
-    return found
+        actual += [(row, slice(a, b)) for a, b in itertools.pairwise(edges) if ids[a] > 0]
+    return actual
 
 
 def sorted_and_distinct(shown, limit):
@@ -229,12 +229,12 @@ def test_placed_positions_lie_in_the_range_that_the_card_states(name, options, t
     o, encoding = SimpleNamespace(**(card(name).defaults | options)), make(name, **options)
     for key in (None, KEY):
         span = card(name).moves(o, time, Range(0, time), key is not None)
-        found = placed(encoding, where, key)
-        assert found.min() >= span.low - 1e-5
-        assert found.max() < span.below + 1e-5
+        actual = placed(encoding, where, key)
+        assert actual.min() >= span.low - 1e-5
+        assert actual.max() < span.below + 1e-5
         if key is not None and name in ("randomized", "shifted"):
-            assert found.min() < span.low + 3, "control: the range is no wider than it must be"
-            assert found.max() >= span.below - 3
+            assert actual.min() < span.low + 3, "control: the range is no wider than it must be"
+            assert actual.max() >= span.below - 3
     assert set(MOVERS_OF_CATALOG) == {name for name, _ in MOVERS}
 
 

@@ -69,13 +69,13 @@ def outputs():
         "irope": make("irope", every=2),
         "by hand": per_layer([rope, nope]),
     }
-    found, weights = {}, None
+    actual, weights = {}, None
     for name, encoding in encodings.items():
         model = transformer.build(MODEL, encoding, vocab=11)
         params = model.init(jax.random.key(0))
         weights = params if weights is None else {**weights, "encoding": params["encoding"]}
-        found[name] = model.apply(weights, tokens(0), full(2, 24))
-    return found
+        actual[name] = model.apply(weights, tokens(0), full(2, 24))
+    return actual
 
 
 @pytest.mark.thorough

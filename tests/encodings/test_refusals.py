@@ -107,8 +107,8 @@ def test_unscaled_logits_know_the_heads_own_width():
         encoding = make(name, **options)
         params = encoding.init(jax.random.key(1), DIMS)
         layer = frame(encoding, params, full(1, 7), DIMS, form="dense").layer(0)
-        found = np.asarray(logits(q, k, layer))[0]
-        return np.where(np.isfinite(found), found, 0)
+        actual = np.asarray(logits(q, k, layer))[0]
+        return np.where(np.isfinite(actual), actual, 0)
 
     pope, both = scores("pope"), scores("pope+t5", scaled=False)
     bias = scores("pope+t5") - pope

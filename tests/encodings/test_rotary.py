@@ -107,12 +107,12 @@ def test_definition(name, options):
         q, k = vectors(1)
         card = CATALOG[name].card
         pos = spread(counted(3), card.axes)
-        found = logits(encoding, params, q, k, pos)
+        actual = logits(encoding, params, q, k, pos)
         o = types.SimpleNamespace(**{**card.defaults, **options})
         arrays = [np.asarray(x[0]) for x in (q, k, pos)]
         wanted = SCORES[name](o, jax.tree.map(np.asarray, params), *arrays, pos.shape[1])
-        assert gap(found, wanted) < 1e-10
-        assert gap(found, logits(encoding, params, q, k, 2 * pos)) > 1e-3, "control: positions"
+        assert gap(actual, wanted) < 1e-10
+        assert gap(actual, logits(encoding, params, q, k, 2 * pos)) > 1e-3, "control: positions"
 
 
 def test_pairings_are_two_functions():
@@ -183,9 +183,9 @@ def test_odd_width(encoding, head, axes):
         lambda: encoding.init(jax.random.key(0), Dims(head, 1, head)),
         lambda: rotate(jnp.zeros((1, 12, 3, head))),
     ):
-        with pytest.raises(ValueError, match=f" {head} ") as found:
+        with pytest.raises(ValueError, match=f" {head} ") as refusal:
             refused()
-        assert "\n" not in str(found.value)
+        assert "\n" not in str(refusal.value)
 
 
 def test_table_of_another_width():
@@ -325,8 +325,8 @@ def test_xpos_one_centre():
         for placed in (None, apart):
             view = frame(encoding, {}, standing(pos[:, -1:]), DIMS, keys, placed=placed)
             turned = view.layer(0).rotate(q[:, -1:], k)
-            found = jnp.einsum("bqhc,bkhc->bhqk", *turned)[0] / 8**0.5
-            assert gap(full, found) < 1e-6, "cross-attention"
+            actual = jnp.einsum("bqhc,bkhc->bhqk", *turned)[0] / 8**0.5
+            assert gap(full, actual) < 1e-6, "cross-attention"
 
 
 def test_bases_do_not_share_a_table():

@@ -125,9 +125,9 @@ def test_tmrope_whole_seconds_are_exact():
     ],
 )
 def test_refused_options(build, options, message):
-    with pytest.raises(ValueError, match=f"^{message}") as found:
+    with pytest.raises(ValueError, match=f"^{message}") as refusal:
         build(**options)
-    assert "\n" not in str(found.value)
+    assert "\n" not in str(refusal.value)
 
 
 @pytest.mark.parametrize(

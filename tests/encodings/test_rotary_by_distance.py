@@ -54,16 +54,16 @@ def dual_chunk_public(chunk, most):
     """Chunk by chunk: three tables of query positions, one of key positions."""
     intra = np.arange(chunk)
     succ, key = (intra + chunk).clip(max=most), np.arange(TIME) % chunk
-    found = np.zeros((TIME, TIME))
+    actual = np.zeros((TIME, TIME))
     for begin in range(0, TIME, chunk):
         rows = slice(begin, begin + chunk)
         inside = np.arange(TIME)[rows] - begin
-        found[rows, rows] = intra[inside][:, None] - key[rows]
+        actual[rows, rows] = intra[inside][:, None] - key[rows]
         if begin:
             before = slice(begin - chunk, begin)
-            found[rows, before] = succ[inside][:, None] - key[before]
-            found[rows, : begin - chunk] = succ[chunk - 1] - key[: begin - chunk]
-    return found
+            actual[rows, before] = succ[inside][:, None] - key[before]
+            actual[rows, : begin - chunk] = succ[chunk - 1] - key[: begin - chunk]
+    return actual
 
 
 PUBLIC = {
@@ -88,10 +88,10 @@ def test_distances_are_those_of_the_public_code(name, options):
         return turned_scores(Q[0], K[0], angle, "half")[:, seen]
 
     with jax.enable_x64(True):
-        found = np.asarray(scores(name, **options))[:, seen]
+        actual = np.asarray(scores(name, **options))[:, seen]
     public = PUBLIC[name](**options)
-    np.testing.assert_allclose(found, wanted(public), atol=1e-12)
-    assert np.abs(found - wanted(I - J)).max() > 1e-2, "control: rope"
+    np.testing.assert_allclose(actual, wanted(public), atol=1e-12)
+    assert np.abs(actual - wanted(I - J)).max() > 1e-2, "control: rope"
 
 
 def near(name):
@@ -108,12 +108,12 @@ def near(name):
 @pytest.mark.parametrize("dtype", [jnp.float32, jnp.bfloat16])
 def test_near_keys_are_those_of_rope(name, dtype):
     """To the bit, on either side of the query; in dual chunks up to rounding at their edges."""
-    found, rope = (scores(n, dtype=dtype, **METHODS.get(n, {})) for n in (name, "rope"))
+    actual, rope = (scores(n, dtype=dtype, **METHODS.get(n, {})) for n in (name, "rope"))
     same = near(name)
     exact = same & (I // 6 == J // 6) if name == "dual_chunk" else same
-    assert gap(found[:, exact], rope[:, exact]) == 0.0
-    assert gap(found[:, same], rope[:, same]) < (1e-5 if dtype == jnp.float32 else 5e-2)
-    assert gap(found[:, ~same], rope[:, ~same]) > 0.1, "control: far keys"
+    assert gap(actual[:, exact], rope[:, exact]) == 0.0
+    assert gap(actual[:, same], rope[:, same]) < (1e-5 if dtype == jnp.float32 else 5e-2)
+    assert gap(actual[:, ~same], rope[:, ~same]) > 0.1, "control: far keys"
 
 
 @pytest.mark.parametrize("name", METHODS)
@@ -132,9 +132,9 @@ def test_bfloat16(name):
 @pytest.mark.parametrize("name", METHODS)
 def test_short_sequences_are_those_of_rope(name):
     """With nothing far, every method is rope to the bit, so one set of weights serves all."""
-    found = scores(name)  # the default window or chunk is longer
-    assert gap(found, scores("rope")) == 0.0
-    assert gap(found, scores(name, **METHODS[name])) > 0.1
+    actual = scores(name)  # the default window or chunk is longer
+    assert gap(actual, scores("rope")) == 0.0
+    assert gap(actual, scores(name, **METHODS[name])) > 0.1
 
 
 def test_nothing_to_shorten():
@@ -152,9 +152,9 @@ def test_keys_ahead_have_the_opposite_distance(name):
     encoding = make(name, **METHODS[name])
     layer = frame(encoding, {}, full(1, TIME), DIMS, causal=False, form="dense").layer(0)
     q, k = jnp.asarray(Q, float), jnp.asarray(K, float)
-    found, exchanged = logits(q, k, layer)[0], logits(k, q, layer)[0]
-    assert gap(found, jnp.swapaxes(exchanged, 1, 2)) < 1e-5
-    assert gap(found, exchanged) > 0.1, "control"
+    actual, exchanged = logits(q, k, layer)[0], logits(k, q, layer)[0]
+    assert gap(actual, jnp.swapaxes(exchanged, 1, 2)) < 1e-5
+    assert gap(actual, exchanged) > 0.1, "control"
 
 
 @pytest.mark.parametrize("name", ["rerope", "leaky_rerope"])
@@ -182,6 +182,6 @@ def test_far_out(name):
     ],
 )
 def test_refused_options(name, options, message):
-    with pytest.raises(ValueError, match=f"^{message}") as found:
+    with pytest.raises(ValueError, match=f"^{message}") as refusal:
         make(name, **options)
-    assert "\n" not in str(found.value)
+    assert "\n" not in str(refusal.value)

@@ -137,9 +137,9 @@ def test_products_that_make_angles_are_not_rounded(name):
 
     x_BTD = jnp.zeros((1, 8, DIMS.model))
     qkv = [jnp.zeros((1, 8, DIMS.heads, DIMS.head))] * 3
-    found = [
+    actual = [
         eqn.params["precision"]
         for eqn in products(jax.make_jaxpr(output)(params, x_BTD, *qkv).jaxpr)
     ]
-    rounded = [p for p in found if p != (jax.lax.Precision.HIGHEST,) * 2]
+    rounded = [p for p in actual if p != (jax.lax.Precision.HIGHEST,) * 2]
     assert len(rounded) == 2 + (name == "shaw")

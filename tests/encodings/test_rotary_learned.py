@@ -49,12 +49,12 @@ def test_pope_is_content_times_position():
     encoding = at_layer(rotary_fourier_polar.pope(), 0, ({},))[0]
     params = {"delta_HC": jnp.zeros((3, 8))}
     q, k = vectors(4)
-    found = logits(encoding, params, q, k, counted(7))
+    actual = logits(encoding, params, q, k, counted(7))
     size = jnp.einsum("bqhc,bkhc->bhqk", jax.nn.softplus(q), jax.nn.softplus(k))[0] / 8**0.5
     diagonal = lambda s: jnp.diagonal(s, axis1=1, axis2=2)
-    assert gap(diagonal(found), diagonal(size)) < 1e-5
-    assert bool((found <= size + 1e-5).all())
-    assert gap(found, size) > 1e-1
+    assert gap(diagonal(actual), diagonal(size)) < 1e-5
+    assert bool((actual <= size + 1e-5).all())
+    assert gap(actual, size) > 1e-1
 
 
 def test_pope_holds_delta_in_its_range():
@@ -95,10 +95,10 @@ def test_liere_of_pairs_is_mixed():
     freq = {"freq_AHF": -params["skew"][..., 0, 1] / 13}
     q, k = vectors(7)
     grid = spread(counted(0), 2)
-    found = logits(encoding, params, q, k, grid)
-    assert gap(found, logits(mixed, freq, q, k, grid)) < 1e-5
+    actual = logits(encoding, params, q, k, grid)
+    assert gap(actual, logits(mixed, freq, q, k, grid)) < 1e-5
     whole, other = first_layer("liere", block=8)
-    assert gap(found, logits(whole, other, q, k, grid)) > 1e-2
+    assert gap(actual, logits(whole, other, q, k, grid)) > 1e-2
 
 
 @pytest.mark.thorough
@@ -169,9 +169,9 @@ def test_circulant_begins_with_the_frequencies_of_mixed():
     ],
 )
 def test_refused_options(build, options, message):
-    with pytest.raises(ValueError, match=f"^{message}") as found:
+    with pytest.raises(ValueError, match=f"^{message}") as refusal:
         build(**options)
-    assert "\n" not in str(found.value)
+    assert "\n" not in str(refusal.value)
 
 
 @pytest.mark.parametrize(

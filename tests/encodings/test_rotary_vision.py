@@ -70,11 +70,11 @@ def test_dinov3_trains_on_its_draws():
     _, still = place(encoding, None, at)
     assert still is None
     placed = place(encoding, jax.random.key(3), at)
-    found = encoding.table({}, placed, DIMS)
+    actual = encoding.table({}, placed, DIMS)
     coordinate = jnp.stack(placed[1], axis=-1) * np.float32(2 * np.pi)
     wanted = rotary_axes.axial().table({}, coordinate, DIMS)
-    assert gap(found.cos, wanted.cos) < 1e-5
-    assert gap(found.cos, encoding.table({}, place(encoding, None, at), DIMS).cos) > 1e-2
+    assert gap(actual.cos, wanted.cos) < 1e-5
+    assert gap(actual.cos, encoding.table({}, place(encoding, None, at), DIMS).cos) > 1e-2
 
 
 @pytest.mark.parametrize("name", ["mhrope", "video_rope"])
@@ -142,9 +142,9 @@ def test_video_rope_pairs():
 )
 def test_refused_options(name, options, message):
     q, k = vectors(0)
-    with pytest.raises(ValueError, match=f"^{message}") as found:
+    with pytest.raises(ValueError, match=f"^{message}") as refusal:
         logits(CATALOG[name](**options), {}, q, k, spread(counted(0), CATALOG[name].card.axes))
-    assert "\n" not in str(found.value)
+    assert "\n" not in str(refusal.value)
 
 
 # What docs/differences.md says of packages.
@@ -169,13 +169,13 @@ def test_frequencies_of_pixels_are_weights():
     encoding, params = at_layer(
         CATALOG["mixed"](pairing="interleaved"), 0, [{"freq_AHF": freq_AHF}]
     )
-    found = logits(encoding, params, q, k, pos_BT2)
+    actual = logits(encoding, params, q, k, pos_BT2)
     score = lambda first_F: (
         np.einsum("qhf,khf->hqk", turned(np.asarray(q)[0], first_F),
                   turned(np.asarray(k)[0], first_F).conj()).real * DIMS.head**-0.5
     )  # fmt: skip
-    np.testing.assert_allclose(found, score(freq_F), atol=1e-5)
-    assert gap(found, score(freq_F * 1.01)) > 1e-3, "control: other frequencies"
+    np.testing.assert_allclose(actual, score(freq_F), atol=1e-5)
+    assert gap(actual, score(freq_F * 1.01)) > 1e-3, "control: other frequencies"
 
 
 @pytest.mark.parametrize("pairing", ["half", "interleaved"])

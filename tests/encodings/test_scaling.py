@@ -143,10 +143,10 @@ def test_yarn_temperature_is_applied_once():
     table = table_of(yarn, counted(0), 12, 8)
     assert gap(np.hypot(table.cos, table.sin), root) < 1e-6
     plain = logits(parts, {}, q, k, counted(0))
-    found = logits(yarn, {}, q, k, counted(0))
-    assert gap(found, plain * root**2) < 1e-5
-    assert gap(found, plain * root) > 1e-1, "control: on one side only"
-    assert gap(found, plain * root**4) > 1e-1, "control: applied twice"
+    actual = logits(yarn, {}, q, k, counted(0))
+    assert gap(actual, plain * root**2) < 1e-5
+    assert gap(actual, plain * root) > 1e-1, "control: on one side only"
+    assert gap(actual, plain * root**4) > 1e-1, "control: applied twice"
 
 
 def test_yarn_quotient_of_temperatures():
@@ -225,14 +225,16 @@ def test_clex_positions_in_training():
     assert set(inner_B) <= set(range(1, 10))
     assert len(set(inner_B)) > 5, "control: plain positions are 1 alone"
     rows = np.array([[1] * 4 + [0] * 9, [0] * 3 + [1] * 4 + [2] * 6, [2] * 13])
-    found, _ = draw(jax.random.key(0), layout(jnp.asarray(rows)))
+    actual, _ = draw(jax.random.key(0), layout(jnp.asarray(rows)))
     bare, _ = draw(jax.random.key(0), full(3, 4))
-    np.testing.assert_array_equal(found[0, :4], bare[0])
-    np.testing.assert_array_equal(found[1, 3:7], bare[1])
-    assert (np.diff(found[1, 7:]) > 0).all()
-    assert found[1, -1] in (7, 11), "6 tokens, more than the length: positions below 2 or 3 times 4"
-    assert np.isnan(found[2]).all(), "13 tokens do not fit below 3 times 4"
-    assert np.isfinite(found[:2]).all()
+    np.testing.assert_array_equal(actual[0, :4], bare[0])
+    np.testing.assert_array_equal(actual[1, 3:7], bare[1])
+    assert (np.diff(actual[1, 7:]) > 0).all()
+    assert actual[1, -1] in (7, 11), (
+        "6 tokens, more than the length: positions below 2 or 3 times 4"
+    )
+    assert np.isnan(actual[2]).all(), "13 tokens do not fit below 3 times 4"
+    assert np.isfinite(actual[:2]).all()
 
 
 @pytest.mark.parametrize(
@@ -258,6 +260,6 @@ def test_clex_positions_in_training():
     ],
 )
 def test_refused_options(build, options, message):
-    with pytest.raises(ValueError, match=f"^{message}") as found:
+    with pytest.raises(ValueError, match=f"^{message}") as refusal:
         build(**options)
-    assert "\n" not in str(found.value)
+    assert "\n" not in str(refusal.value)

@@ -27,18 +27,18 @@ def test_text_counts_up_in_all_axes():
 
 def test_video_then_text():
     """The example in Hugging Face's Qwen2.5-Omni: frames 2 s apart, 2 x 2 patches, 5 words."""
-    found = ids([Video(2, 2, (0.0, 2.0, 4.0)), Text(5)]).T.tolist()
-    assert found[0] == [0] * 4 + [50] * 4 + [100] * 4 + [101, 102, 103, 104, 105]
-    assert found[1] == [0, 0, 1, 1] * 3 + [101, 102, 103, 104, 105]
-    assert found[2] == [0, 1, 0, 1] * 3 + [101, 102, 103, 104, 105]
+    actual = ids([Video(2, 2, (0.0, 2.0, 4.0)), Text(5)]).T.tolist()
+    assert actual[0] == [0] * 4 + [50] * 4 + [100] * 4 + [101, 102, 103, 104, 105]
+    assert actual[1] == [0, 0, 1, 1] * 3 + [101, 102, 103, 104, 105]
+    assert actual[2] == [0, 1, 0, 1] * 3 + [101, 102, 103, 104, 105]
 
 
 def test_image_between_words():
     """An image stands at one moment; words go on from its largest side."""
-    found = ids([Text(2), Image(2, 3), Text(1)]).T.tolist()
-    assert found[0] == [0, 1] + [2] * 6 + [5]
-    assert found[1] == [0, 1, 2, 2, 2, 3, 3, 3, 5]
-    assert found[2] == [0, 1] + [2, 3, 4] * 2 + [5]
+    actual = ids([Text(2), Image(2, 3), Text(1)]).T.tolist()
+    assert actual[0] == [0, 1] + [2] * 6 + [5]
+    assert actual[1] == [0, 1, 2, 2, 2, 3, 3, 3, 5]
+    assert actual[2] == [0, 1] + [2, 3, 4] * 2 + [5]
 
 
 def test_sound_and_picture_of_a_moment_agree():
@@ -61,8 +61,8 @@ def test_the_next_part_starts_after_the_largest_id():
 
 
 def test_rate_and_chunk():
-    found = ids([Video(1, 1, (0.0, 1.0), sound=4)], rate=2, chunk=1)[:, 0]
-    assert found.tolist() == [0, 0, 1, 2, 2, 3]
+    actual = ids([Video(1, 1, (0.0, 1.0), sound=4)], rate=2, chunk=1)[:, 0]
+    assert actual.tolist() == [0, 0, 1, 2, 2, 3]
 
 
 def test_positions_are_placed_as_ids():
@@ -73,8 +73,8 @@ def test_positions_are_placed_as_ids():
     far = seconds + np.array([144_000, 0, 0], np.float32)
     for given, start in ((seconds, 0), (far, 144_000 * 25)):
         placed = place(tmrope(), None, standing(given[None]))
-        found = np.stack([np.asarray(p)[0] for p in placed], axis=1)
-        assert (found - [start, 0, 0]).tolist() == ids(parts).tolist()
+        actual = np.stack([np.asarray(p)[0] for p in placed], axis=1)
+        assert (actual - [start, 0, 0]).tolist() == ids(parts).tolist()
 
 
 def test_spatial_reset():
@@ -94,10 +94,10 @@ def test_spatial_reset():
 
 def test_diagonal():
     """As VideoRoPE's code makes them: the middle of a frame at its time, `stride` apart."""
-    found = diagonal_ids([Text(2), Video(3, 2, (0.0, 0.5)), Text(2)], stride=2.0).T.tolist()
-    assert found[0] == [0, 1] + [2] * 6 + [4] * 6 + [5, 6]
-    assert found[1] == [0, 1, 1, 1, 2, 2, 3, 3, 3, 3, 4, 4, 5, 5, 5, 6]
-    assert found[2] == [0, 1] + [2, 3] * 3 + [4, 5] * 3 + [5, 6]
+    actual = diagonal_ids([Text(2), Video(3, 2, (0.0, 0.5)), Text(2)], stride=2.0).T.tolist()
+    assert actual[0] == [0, 1] + [2] * 6 + [4] * 6 + [5, 6]
+    assert actual[1] == [0, 1, 1, 1, 2, 2, 3, 3, 3, 3, 4, 4, 5, 5, 5, 6]
+    assert actual[2] == [0, 1] + [2, 3] * 3 + [4, 5] * 3 + [5, 6]
     slower = diagonal_ids([Text(2), Video(3, 2, (0.0, 0.5)), Text(2)], stride=0.5)
     assert slower[-1].tolist() == [4.5] * 3
     assert diagonal_ids([Image(2, 2), Text(1)])[-1].tolist() == [1.0] * 3
@@ -106,14 +106,14 @@ def test_diagonal():
 def test_circle():
     """Each token of text is equally far from all patches; with `ids` it is not."""
     parts = [Text(2), Image(3, 4), Text(2)]
-    found = circle_ids(parts, radius=5.0, mix=0.5)
-    image, words = found[2:14], found[[0, 1, 14, 15]]
+    actual = circle_ids(parts, radius=5.0, mix=0.5)
+    image, words = actual[2:14], actual[[0, 1, 14, 15]]
     assert np.abs(words - words[:, :1]).max() < 1e-6, "words stay on the line"
     np.testing.assert_allclose(words[2, 0], image.max() + 1, rtol=1e-6)
     apart = lambda ids: np.ptp(
         np.linalg.norm(ids[2:14, None] - ids[None, [0, 1, 14, 15]], axis=-1), 0
     )
-    assert apart(found).max() < 1e-5
+    assert apart(actual).max() < 1e-5
     assert apart(ids(parts)).min() > 0.1, "control"
 
 
@@ -136,10 +136,10 @@ def circle_public(rows, columns, radius, alpha):
 
 def test_circle_of_the_public_code():
     for rows, columns, alpha in ((3, 4, 0.5), (2, 5, 0.7), (3, 3, 1.0), (4, 2, 0.0)):
-        found = circle_ids([Text(3), Image(rows, columns)], radius=10.0, mix=alpha)[3:]
-        np.testing.assert_allclose(found, 3 + circle_public(rows, columns, 10.0, alpha), atol=1e-5)
+        actual = circle_ids([Text(3), Image(rows, columns)], radius=10.0, mix=alpha)[3:]
+        np.testing.assert_allclose(actual, 3 + circle_public(rows, columns, 10.0, alpha), atol=1e-5)
         wrong = circle_public(rows, columns, 10.0, 1 - alpha if alpha != 0.5 else 0.4)
-        assert np.abs(found - 3 - wrong).max() > 1e-2, "control: another mix"
+        assert np.abs(actual - 3 - wrong).max() > 1e-2, "control: another mix"
 
 
 def test_refused_circle():
@@ -170,9 +170,9 @@ def test_refused_diagonal():
     ],
 )
 def test_refused_parts(part, message):
-    with pytest.raises(ValueError, match=f"^{message}") as found:
+    with pytest.raises(ValueError, match=f"^{message}") as refusal:
         ids([part])
-    assert "\n" not in str(found.value)
+    assert "\n" not in str(refusal.value)
 
 
 def test_refused_rate():
@@ -193,10 +193,10 @@ def test_layers_read_circle_ids_or_those_of_the_grid():
         q, k, v, frame(encoding, params, standing(pos), dims).layer(layer)
     )
     both = jnp.concatenate([circle, grid], axis=-1)
-    found = [attended(encoding, ({}, {}), both, layer) for layer in range(4)]
+    actual = [attended(encoding, ({}, {}), both, layer) for layer in range(4)]
     wanted = [attended(make("mrope"), {}, pos, 0) for pos in (circle, grid)]
-    assert max(map(gap, found, wanted * 2)) < 1e-6
-    assert gap(*found[:2]) > 1e-3, "control: the layers differ"
+    assert max(map(gap, actual, wanted * 2)) < 1e-6
+    assert gap(*actual[:2]) > 1e-3, "control: the layers differ"
     alike = [attended(encoding, ({}, {}), grid, layer) for layer in (0, 1)]
     assert max(map(gap, alike, wanted[1:] * 2)) < 1e-6
     with pytest.raises(ValueError, match=r"^positions: shape \(1, 9, 4\) is not \[B, T, 3\]"):

@@ -48,8 +48,8 @@ def ask(page: str, code: str, folder: Path, picture: Path | None = None) -> tupl
          "--dump-dom", *picture_flags, path.as_uri()],
         capture_output=True, text=True, timeout=120, check=False,
     )  # fmt: skip
-    found = re.search(r'<pre id="told">(.*?)</pre>', done.stdout, re.DOTALL)
-    if found is None:
+    actual = re.search(r'<pre id="told">(.*?)</pre>', done.stdout, re.DOTALL)
+    if actual is None:
         raise AssertionError(f"the page did not answer: {done.stdout[-500:]} {done.stderr[-500:]}")
-    told = json.loads(html.unescape(found[1]))
+    told = json.loads(html.unescape(actual[1]))
     return told["answer"], told["trouble"]

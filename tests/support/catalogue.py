@@ -134,14 +134,14 @@ def passes(c: Case, **rows: tuple[Any, Layout]) -> dict[str, np.ndarray]:
 
     Rows of one length, a few in a pass: running a pass op by op costs more than what it computes.
     """
-    found, names = {}, list(rows)
+    actual, names = {}, list(rows)
     for group in (names[n : n + ROWS] for n in range(0, len(names), ROWS)):
         filled = [rows[name] for name in group + group[:1] * (ROWS - len(group))]
         ids_BT = jnp.asarray(np.stack([np.asarray(ids) for ids, _ in filled]))
         join = lambda *leaves: jnp.asarray(np.concatenate([np.asarray(leaf) for leaf in leaves]))
         at = jax.tree.map(join, *(at for _, at in filled))
-        found |= dict(zip(group, np.asarray(c.apply(c.params, ids_BT, at)), strict=False))
-    return found
+        actual |= dict(zip(group, np.asarray(c.apply(c.params, ids_BT, at)), strict=False))
+    return actual
 
 
 def sentence(seed: int, time: int = TIME) -> np.ndarray:
@@ -158,11 +158,11 @@ def where(name: str, segment_BT: Any, shift: int = 0, stretch: int = 1) -> Layou
 
     Groups go round in each sequence, 0 1 2 3 4 0 1 and so on, as numbers of four digits would.
     """
-    found = layout(jnp.asarray(segment_BT))
-    found = found.replace(group_BT=found.pos_BT % GROUPS * stretch)
-    pos, axes = found.pos_BT, card(name).axes
+    actual = layout(jnp.asarray(segment_BT))
+    actual = actual.replace(group_BT=actual.pos_BT % GROUPS * stretch)
+    pos, axes = actual.pos_BT, card(name).axes
     pos, *grid = (one * stretch + shift for one in (pos, pos // COLUMNS, pos % COLUMNS))
-    return found.replace(pos_BT=pos if axes < 2 else on_axes(axes, pos, *grid))
+    return actual.replace(pos_BT=pos if axes < 2 else on_axes(axes, pos, *grid))
 
 
 def row(name: str, segment_T: Any = (1,) * TIME, **moved: int) -> Layout:
@@ -176,10 +176,10 @@ def whole(name: str, batch: int = ROWS, time: int = TIME, **moved: int) -> Layou
 
 def standing(pos_BT: jax.Array, length_BT: Any = None) -> Layout:
     """One sequence a row at these positions; `length_BT` is stated to be its length."""
-    found = full(*pos_BT.shape[:2]).replace(pos_BT=pos_BT)
+    actual = full(*pos_BT.shape[:2]).replace(pos_BT=pos_BT)
     if length_BT is None:
-        return found
-    return found.replace(length_BT=jnp.broadcast_to(length_BT, pos_BT.shape[:2]))
+        return actual
+    return actual.replace(length_BT=jnp.broadcast_to(length_BT, pos_BT.shape[:2]))
 
 
 def attention(

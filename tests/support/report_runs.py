@@ -16,20 +16,20 @@ def record(seed, encoding, length, value, step=60, metric="bits_per_byte", **lab
 
 
 def make_records(seeds=3):
-    found = []
+    actual = []
     for seed in range(seeds):
         for i, encoding in enumerate(("rope", "randomized+rope")):
-            found += [
+            actual += [
                 record(seed, encoding, 8, 5.0 - step / 60, step=step, split="train", metric="loss")
                 for step in (20, 40, 60)
             ]
             for length in LENGTHS:
                 value = 2 + i / 4 + 0.01 * seed + (length / 64)
-                found.append(record(seed, encoding, length, 9.0, step=30))  # not the last step
-                found.append(record(seed, encoding, length, value))
-                found.append(record(seed, encoding, length, 0.5, metric="evaluation_seconds"))
-                found += [record(seed, encoding, length, 7.0, position=p) for p in (0, 1, 4)]
-    return found
+                actual.append(record(seed, encoding, length, 9.0, step=30))  # not the last step
+                actual.append(record(seed, encoding, length, value))
+                actual.append(record(seed, encoding, length, 0.5, metric="evaluation_seconds"))
+                actual += [record(seed, encoding, length, 7.0, position=p) for p in (0, 1, 4)]
+    return actual
 
 
 def summarise(records):

@@ -141,8 +141,8 @@ class FakeWandb(ThreadingHTTPServer):
         return {"createArtifactFiles": {"files": {"edges": edges}}}
 
     def _CommitArtifact(self, given):
-        found = self._open[given["artifactID"]]
-        self.artifacts[found["name"], found["type"]] = found["files"]
+        actual = self._open[given["artifactID"]]
+        self.artifacts[actual["name"], actual["type"]] = actual["files"]
         return {"commitArtifact": {"artifact": {"id": given["artifactID"], "digest": "d"}}}
 
 

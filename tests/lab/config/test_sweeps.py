@@ -21,8 +21,8 @@ def test_grids_zips_and_products():
 
 
 def test_points_that_differ_in_the_seed_alone_are_one_run():
-    found = expand(grid({"encoding.name": ("rope", "t5"), "train.lr": (0.1,), "seed": (3, 4, 5)}))
-    assert found == [
+    actual = expand(grid({"encoding.name": ("rope", "t5"), "train.lr": (0.1,), "seed": (3, 4, 5)}))
+    assert actual == [
         Point(
             "rope-lr0.1", {"encoding.name": "rope", "train.lr": 0.1, "first_seed": 3, "seeds": 3}
         ),

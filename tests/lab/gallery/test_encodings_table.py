@@ -65,9 +65,9 @@ def test_a_formula_that_is_wrong_is_found():
 def test_cost_of_alibi_is_that_of_a_bias():
     """A product and a sum for each pair of tokens and head, at the least."""
     pairs = costs.STATED.heads * costs.TIME**2
-    found = costs.cost("alibi")
-    assert pairs <= found.operations <= 6 * pairs
-    assert not found.loops
+    actual = costs.cost("alibi")
+    assert pairs <= actual.operations <= 6 * pairs
+    assert not actual.loops
 
 
 def test_description_has_a_line_for_each_option():

@@ -91,9 +91,9 @@ def test_layers_that_are_alike_are_measured_once():
 
 def test_refusals_are_kept_with_their_reason(monkeypatch):
     monkeypatch.setattr(option_grid, "KNOBS", {"length": (2, 64)})
-    refused, found = list(option_grid.points("hope"))[::2]
+    refused, actual = list(option_grid.points("hope"))[::2]
     assert str(refused).startswith("encoding.length: 2 tokens are less than one turn")
-    assert isinstance(found, option_grid.Point), "control"
+    assert isinstance(actual, option_grid.Point), "control"
 
 
 @pytest.mark.parametrize("kind", ["u8", "u16"])

@@ -177,10 +177,10 @@ def test_the_site_measures_what_the_archive_lacks_once(tmp_path, monkeypatch):
 
     monkeypatch.setattr(store, "measure_all", measure_all)
     for _ in range(2):
-        found = store.catalogue(tmp_path / "a.tar.xz", tmp_path / "kept")
-        assert list(found) == ["rope", "alibi", "t5"]
-        assert found["alibi"] == again
-        assert found["rope"] == known["rope"], "control: as in the archive"
+        actual = store.catalogue(tmp_path / "a.tar.xz", tmp_path / "kept")
+        assert list(actual) == ["rope", "alibi", "t5"]
+        assert actual["alibi"] == again
+        assert actual["rope"] == known["rope"], "control: as in the archive"
         assert made == ["alibi", "t5"], "the second time they are kept"
 
 
@@ -188,11 +188,11 @@ def test_the_site_measures_what_the_archive_lacks_once(tmp_path, monkeypatch):
 def test_a_method_is_measured_for_the_card_the_explorer_and_the_table(small, monkeypatch):
     monkeypatch.setattr(explorer, "measured", lambda name: [option_grid.card(name).name])
     monkeypatch.setattr(trained, "METHODS", ("nope",))
-    found = store.measure("alibi")
-    assert found.card.startswith("<?xml")
-    assert b'"alibi"' in found.points
-    assert (found.maps, found.shape) == (b"", ())
-    assert found.cost.operations > 0
+    actual = store.measure("alibi")
+    assert actual.card.startswith("<?xml")
+    assert b'"alibi"' in actual.points
+    assert (actual.maps, actual.shape) == (b"", ())
+    assert actual.cost.operations > 0
     assert store.measure("laplacian").points == b"", "control: it is not in the explorer"
 
 

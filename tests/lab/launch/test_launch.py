@@ -56,13 +56,13 @@ def written(sweep, folder):
 
 def reached(sweep, content, monkeypatch):
     """The fields of the sweep as each agent's run has them in its parsed config."""
-    fields, found = list(sweep.points[0].overrides), []
+    fields, actual = list(sweep.points[0].overrides), []
     for arguments in combinations(content):
         config, _ = train.parse(agent_command(content, arguments))
         there = sweeps.dotted(config)
-        found.append({field: there[field] for field in fields})
+        actual.append({field: there[field] for field in fields})
         assert there["wandb.mode"] == "online"
-    return found
+    return actual
 
 
 @pytest.mark.thorough
@@ -75,9 +75,9 @@ def test_each_combination_of_the_wandb_file_reaches_the_config(tmp_path, monkeyp
     for given in content["parameters"].values():
         ((kind, values),) = given.items()
         assert kind == ("values" if isinstance(values, list) else "value")
-    found = reached(sweep, content, monkeypatch)
-    assert len(found) == 16
-    assert sorted(found, key=str) == sorted((p.overrides for p in sweep.points), key=str)
+    actual = reached(sweep, content, monkeypatch)
+    assert len(actual) == 16
+    assert sorted(actual, key=str) == sorted((p.overrides for p in sweep.points), key=str)
     # The control: without its hyphens no override is one, and every run is the same.
     content["command"][-1] = "${args_no_hyphens}"
     with pytest.raises(ValueError, match="not a flag"):

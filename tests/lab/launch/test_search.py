@@ -221,8 +221,8 @@ def test_the_documented_search_is_one(tmp_path):
 
 
 def test_every_end_and_every_choice_is_checked():
-    found = [*searches.extremes(Search({"a": Range(1, 3), "b": ("x", "y")}, "o", "minimize", 1))]
-    assert found == [{"a": 1}, {"a": 3}, {"b": "x"}, {"b": "y"}]
+    actual = [*searches.extremes(Search({"a": Range(1, 3), "b": ("x", "y")}, "o", "minimize", 1))]
+    assert actual == [{"a": 1}, {"a": 3}, {"b": "x"}, {"b": "y"}]
 
 
 def test_a_search_that_is_stopped_says_so_and_then_goes_on(tmp_path, go, monkeypatch, capsys):

@@ -55,13 +55,13 @@ def whole(home):
 def check_arrived(server, folder):
     """Checks that the server holds the rows, summary, table, figures and artifacts of a run."""
     stored, config = runs.read(folder), json.loads((folder / "config.json").read_text())
-    (found,) = (run for run in server.runs.values() if run["name"] == folder.name)
-    assert found["exit"] == 0
-    assert found["group"] == "mine"
-    assert found["job_type"] == "length_extrapolation"
-    assert {"copy", "rope"} <= set(found["tags"])
-    assert found["config"].items() >= {k: config[k] for k in ("train", "task", "eval")}.items()
-    rows = [(row["step"], name, row[name]) for row in found["history"] for name in row
+    (actual,) = (run for run in server.runs.values() if run["name"] == folder.name)
+    assert actual["exit"] == 0
+    assert actual["group"] == "mine"
+    assert actual["job_type"] == "length_extrapolation"
+    assert {"copy", "rope"} <= set(actual["tags"])
+    assert actual["config"].items() >= {k: config[k] for k in ("train", "task", "eval")}.items()
+    rows = [(row["step"], name, row[name]) for row in actual["history"] for name in row
             if "/seed" in name]  # fmt: skip
     wanted = [
         (r["step"], "{split}/{metric}/{encoding}/L{length}/seed{seed}".format_map(r | r["labels"]),
@@ -69,17 +69,17 @@ def check_arrived(server, folder):
     ]  # fmt: skip
     assert sorted(rows) == sorted(wanted, key=lambda row: row[:2])
     mean = stored.by_length.results["rope"][8].mean
-    assert found["summary"]["test/exact_match/rope/L8/mean"] == mean
-    (by_length,) = (row for row in found["history"] if "by_length/exact_match/rope" in row)
+    assert actual["summary"]["test/exact_match/rope/L8/mean"] == mean
+    (by_length,) = (row for row in actual["history"] if "by_length/exact_match/rope" in row)
     assert (by_length["length"], by_length["by_length/exact_match/rope"]) == (8, mean)
     figures = {path.stem for path in folder.glob("figures/*.png")}
     assert figures
-    shown = {name for row in found["history"] for name in row}
+    shown = {name for row in actual["history"] for name in row}
     assert shown >= {"results", "report"} | {f"figures/{name}" for name in figures}
-    media = [name for name in found["files"] if name.startswith("media/")]
+    media = [name for name in actual["files"] if name.startswith("media/")]
     for kind, count in {"table": 1, "html": 1, "images": len(figures)}.items():
         assert sum(f"media/{kind}/" in name for name in media) == count
-    (table,) = (json.loads(found["files"][name]) for name in media if "/table/" in name)
+    (table,) = (json.loads(actual["files"][name]) for name in media if "/table/" in name)
     tested = [r for r in stored.records if r["labels"]["split"] == "test"]
     assert [row[2:] for row in table["data"]] == [
         [r["seed"], r["metric"], pytest.approx(r["value"])] for r in tested
@@ -97,13 +97,13 @@ def test_a_sweeps_runs_arrive_with_group_tags_every_metric_and_every_artifact(wh
     assert len(whole) == 2
     for folder in whole:
         check_arrived(server, folder)
-        (found,) = (run for run in server.runs.values() if run["name"] == folder.name)
-        assert "mine" in found["tags"]
+        (actual,) = (run for run in server.runs.values() if run["name"] == folder.name)
+        assert "mine" in actual["tags"]
     # The control: with one row lost on the way the check fails.
-    lost = found["history"].pop(1)
+    lost = actual["history"].pop(1)
     with pytest.raises(AssertionError):
         check_arrived(server, whole[1])
-    found["history"].append(lost)
+    actual["history"].append(lost)
 
 
 def test_attention_is_read_from_the_checkpoints(whole, tmp_path):
@@ -138,8 +138,8 @@ def test_a_killed_sweep_runs_the_missing_points_and_writes_the_same_report(whole
     again = sweep_kills.start(config, killed, "--config.wandb.mode=offline")
     assert sweep_kills.finish(again) == [second]
     assert os.stat(killed / first / "summary.json").st_mtime_ns == kept
-    found = (home / "whole" / "report.html").read_bytes()
-    assert (killed / "report.html").read_bytes() == found
+    actual = (home / "whole" / "report.html").read_bytes()
+    assert (killed / "report.html").read_bytes() == actual
     check_synced(killed / second, server)
     # The control: with one number of one seed changed the report is another one.
     metrics = killed / first / "metrics.jsonl"
@@ -149,7 +149,7 @@ def test_a_killed_sweep_runs_the_missing_points_and_writes_the_same_report(whole
     metrics.write_text(metrics.read_text().replace(record, changed))
     (killed / first / "progress.json").unlink()  # by whose hashes the change would be refused
     comparison.compare([killed / first, killed / second], killed / "report.html", "mine")
-    assert (killed / "report.html").read_bytes() != found
+    assert (killed / "report.html").read_bytes() != actual
 
 
 def check_synced(folder, server):

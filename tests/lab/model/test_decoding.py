@@ -68,14 +68,14 @@ def log_probabilities(
 )
 def test_greedy_takes_the_most_probable_token_of_each_full_pass(kind, name):
     model, params, *given = case(kind, name)
-    found, score = greedy(model, params, *given, STEPS, END)
+    actual, score = greedy(model, params, *given, STEPS, END)
     chosen_BN, total_B, open_B = np.full((2, STEPS), END), np.zeros(2), np.ones(2, bool)
     for n in range(STEPS):
         logp_BV = log_probabilities(kind, name, np.arange(2), chosen_BN, n)[:, n]
         chosen_BN[open_B, n] = logp_BV.argmax(axis=1)[open_B]
         total_B += np.where(open_B, logp_BV.max(axis=1), 0.0)
         open_B &= chosen_BN[:, n] != END
-    assert found.tolist() == chosen_BN.tolist()
+    assert actual.tolist() == chosen_BN.tolist()
     assert gap(score, total_B) < 1e-4
 
 
@@ -84,8 +84,8 @@ def test_greedy_takes_the_most_probable_token_of_each_full_pass(kind, name):
 def test_beam_of_one_is_greedy(kind):
     model, params, *given = case(kind)
     wanted, score = greedy(model, params, *given, STEPS, END)
-    found, scores = beam(model, params, *given, STEPS, END, 1)
-    assert found[:, 0].tolist() == wanted.tolist()
+    actual, scores = beam(model, params, *given, STEPS, END, 1)
+    assert actual[:, 0].tolist() == wanted.tolist()
     assert gap(scores[:, 0], score) < 1e-5
     other, better = beam(model, params, *given, STEPS, END, 2)
     assert other[:, 1].tolist() != wanted.tolist(), "control: the second best is another one"
@@ -100,7 +100,7 @@ def test_a_wide_beam_finds_what_a_search_of_all_sequences_finds(kind):
     after = (np.cumsum(every == END, axis=1) - (every == END)) > 0  # behind the first END
     keep = np.all(~after | (every == END), axis=1)
     every, after = every[keep], after[keep]
-    found, scores = beam(model, params, *given, 3, END, VOCAB**2)
+    actual, scores = beam(model, params, *given, 3, END, VOCAB**2)
     narrow, _ = beam(model, params, *given, 3, END, 1)
     missed = 0
     for row in range(2):
@@ -108,7 +108,7 @@ def test_a_wide_beam_finds_what_a_search_of_all_sequences_finds(kind):
         logp_RN = np.take_along_axis(logp_RNV, every[..., None], axis=-1)[..., 0]
         total_R = np.where(after, 0.0, logp_RN).sum(axis=1)
         best = np.argsort(-total_R)
-        assert found[row, 0].tolist() == every[best[0]].tolist()
+        assert actual[row, 0].tolist() == every[best[0]].tolist()
         assert gap(scores[row], np.sort(total_R)[::-1][: VOCAB**2]) < 1e-4
         missed += narrow[row, 0].tolist() != every[best[0]].tolist()
     assert missed, "control: the narrow beam does not find them"
@@ -117,8 +117,8 @@ def test_a_wide_beam_finds_what_a_search_of_all_sequences_finds(kind):
 @pytest.mark.thorough
 def test_fewer_sequences_than_the_width():
     model, params, *given = case("decoder")
-    found, scores = beam(model, params, *given, 1, END, VOCAB + 2)
-    assert sorted(found[0, :VOCAB, 0].tolist()) == list(range(VOCAB))
+    actual, scores = beam(model, params, *given, 1, END, VOCAB + 2)
+    assert sorted(actual[0, :VOCAB, 0].tolist()) == list(range(VOCAB))
     assert np.isfinite(scores[:, :VOCAB]).all()
     assert (scores[:, VOCAB:] == -np.inf).all()
 

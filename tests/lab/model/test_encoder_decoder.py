@@ -114,9 +114,9 @@ def test_padding(names):
     m, params = model(names)
     assert np.all(changes(m, params) == 0.0)
     leaky, _ = model(names, masks=MaskConfig(attention=False))
-    found = changes(leaky, params)
-    assert found[0].min() > 1e-4, "control: the source's padding leaks"
-    assert found[1][np.array(target)].min() > 1e-4, "control: the target's, where it is before"
+    actual = changes(leaky, params)
+    assert actual[0].min() > 1e-4, "control: the source's padding leaks"
+    assert actual[1][np.array(target)].min() > 1e-4, "control: the target's, where it is before"
     short = Pair(one.source[:, : SOURCE - 3], one.target[:, : TARGET - 4])
     alone = m.apply(params, short, Pair(full(1, SOURCE - 3), full(1, TARGET - 4)))[0]
     padded = np.asarray(m.apply(params, ids, at))
@@ -219,8 +219,8 @@ def test_layers_in_one_program_and_with_less_memory():
     with compile_for("tpu"):
         assert "scan[" in str(jax.make_jaxpr(lambda params: m.apply(params, ids, at))(params))
         scanned = gradient(params)
-    for found in (less, scanned):
-        assert max(jax.tree.leaves(jax.tree.map(gap, found, wanted))) < 1e-5
+    for actual in (less, scanned):
+        assert max(jax.tree.leaves(jax.tree.map(gap, actual, wanted))) < 1e-5
     matrices = [g for g in jax.tree.leaves(wanted) if g.ndim > 1]
     assert min(float(jnp.abs(g).max()) for g in matrices) > 0.0
 

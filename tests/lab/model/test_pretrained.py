@@ -68,8 +68,8 @@ def rows():
 def by_rows(logits, case):
     """The largest gap to the frozen logits of the documents in the rows."""
     first, second = frozen(case)
-    found = logits[0, :9], logits[1, 6:], logits[2, :9], logits[2, 9:]
-    return max(gap(a, b) for a, b in zip(found, (first, first, first, second), strict=True))
+    actual = logits[0, :9], logits[1, 6:], logits[2, :9], logits[2, 9:]
+    return max(gap(a, b) for a, b in zip(actual, (first, first, first, second), strict=True))
 
 
 def alone(config):
@@ -107,11 +107,11 @@ def token_by_token(model, params, tokens, at):
     return jax.lax.scan(step, cache, jnp.arange(9))[1]
 
 
-def every_pass(found, params):
+def every_pass(actual, params):
     """Logits of the document alone, of the rows, and token by token if attention is causal."""
-    model, one = found.model, alone(found.config)
-    stepwise = None if found.config.kind == "encoder" else token_by_token(model, params, *one)
-    return model.apply(params, *one)[0], model.apply(params, *in_rows(found.config)), stepwise
+    model, one = actual.model, alone(actual.config)
+    stepwise = None if actual.config.kind == "encoder" else token_by_token(model, params, *one)
+    return model.apply(params, *one)[0], model.apply(params, *in_rows(actual.config)), stepwise
 
 
 @pytest.mark.thorough
@@ -119,28 +119,28 @@ def every_pass(found, params):
 def test_a_released_model_has_its_logits(row, tmp_path):
     """Of a document alone, padded, packed and token by token; and it is saved as it was read."""
     case, wrong = row["case"], row["wrong"]
-    found = pretrained.load(folder_of(tmp_path / "theirs", case))
-    whole, padded, stepwise = jax.jit(partial(every_pass, found))(found.params)
+    actual = pretrained.load(folder_of(tmp_path / "theirs", case))
+    whole, padded, stepwise = jax.jit(partial(every_pass, actual))(actual.params)
     assert gap(whole, frozen(case)[0]) < 1e-4
     assert by_rows(padded, case) < 1e-4
     assert stepwise is None or gap(stepwise, frozen(case)[0]) < 1e-4
 
-    pretrained.save(tmp_path / "ours", row["saves"], found.params)
+    pretrained.save(tmp_path / "ours", row["saves"], actual.params)
     assert digest(tmp_path / "ours") == row["saved"], "see CONTRIBUTING.md, Goldens"
 
     if wrong:
-        other, params = pretrained.released({**row["config"], **wrong}).encoding, found.params
+        other, params = pretrained.released({**row["config"], **wrong}).encoding, actual.params
     else:
-        other, params = Encoding(), {**found.params, "encoding": {}}
-    other = build(found.config, other, found.vocab)
-    whole = jax.jit(other.apply)(params, *alone(found.config))[0]
+        other, params = Encoding(), {**actual.params, "encoding": {}}
+    other = build(actual.config, other, actual.vocab)
+    whole = jax.jit(other.apply)(params, *alone(actual.config))[0]
     assert gap(whole, frozen(case)[0]) > 1e-3, "control: other positions"
 
 
 @pytest.mark.thorough
 def test_t5_1_1_saved_by_transformers_5_does_not_scale_its_logits(tmp_path):
     """It always says that weights are tied, and in another field that logits are not scaled."""
-    case, first = "t5 gated saved", lambda found: found.model.apply(found.params, *at)[0]
+    case, first = "t5 gated saved", lambda actual: actual.model.apply(actual.params, *at)[0]
     right = pretrained.load(folder_of(tmp_path / "theirs", case))
     at = alone(right.config)
     assert gap(first(right), frozen(case)[0]) < 1e-4
@@ -422,10 +422,10 @@ def test_names_of_other_files_for_the_same_tensors_are_read(case, ours, theirs, 
     """As google's BERT, bigscience's BLOOM and Microsoft's DeBERTa-v3 are stored."""
     folder = folder_of(tmp_path, case)
     before, file = pretrained.load(folder).params, folder / "model.safetensors"
-    found = load_file(file)
-    renamed = {re.sub(ours, theirs, name): tensor for name, tensor in found.items()}
-    assert set(renamed) != set(found)
-    embedding = next(x for name, x in found.items() if "word_embeddings.weight" in name)
+    actual = load_file(file)
+    renamed = {re.sub(ours, theirs, name): tensor for name, tensor in actual.items()}
+    assert set(renamed) != set(actual)
+    embedding = next(x for name, x in actual.items() if "word_embeddings.weight" in name)
     others = {
         "h.0.attn.bias": np.ones(3),
         "mask_predictions.dense.weight": np.ones((3, 3)),

@@ -104,11 +104,11 @@ def test_a_number_is_rounded_as_in_the_report(tmp_path, metric, values):
 
 def test_two_runs_of_one_seed_are_told_apart_and_never_pooled(folders, tmp_path):
     again = write(tmp_path / "again", of(1), train={"lr": 0.1}, task={"name": "copy"})
-    found = comparison.merge([runs.read(f) for f in (folders[0], again)], ["a", "again"])
-    assert [line["label"] for line in found["lines"]] == [
+    actual = comparison.merge([runs.read(f) for f in (folders[0], again)], ["a", "again"])
+    assert [line["label"] for line in actual["lines"]] == [
         "rope (a)", "randomized+rope (a)", "rope (again)", "randomized+rope (again)",
     ]  # fmt: skip
-    assert len(cell(found["lines"][0], "bits_per_byte", 8)[4]) == 2
+    assert len(cell(actual["lines"][0], "bits_per_byte", 8)[4]) == 2
 
 
 def test_what_the_configs_differ_in_is_shown(merged):
@@ -120,22 +120,22 @@ def test_what_the_configs_differ_in_is_shown(merged):
 def test_curves_are_thinned_to_their_ends_and_nan_is_null(tmp_path):
     steps = [{**r, "step": step, "value": math.nan if step == 999 else step * math.log(2)}
              for r in of(0)[:1] for step in range(1000)]  # fmt: skip
-    found = comparison.merge([runs.read(write(tmp_path, [*steps, *of(0)]))], ["a"])
-    training = found["lines"][0]["training"]["bits_per_byte"]
+    actual = comparison.merge([runs.read(write(tmp_path, [*steps, *of(0)]))], ["a"])
+    training = actual["lines"][0]["training"]["bits_per_byte"]
     assert len(training) <= comparison.POINTS + 1
     assert (training[0][0], training[-1][0]) == (0, 999)
     assert training[-1][1:] == [None, None, None, [None], "not finite", ""]
     assert training[1][0] == training[1][1], "nats are bits, as the results"
-    assert found["training"] == {"bits_per_byte": "bits per byte"}, "no other curve was recorded"
+    assert actual["training"] == {"bits_per_byte": "bits per byte"}, "no other curve was recorded"
 
 
 def test_a_run_that_is_no_table_by_length_is_listed_with_its_report(tmp_path):
     with runs.Run(tmp_path / "claims", {"experiment": "claims"}) as run:
         run.finish({"claims": {}})
     (tmp_path / "claims" / "report.html").write_text("")
-    found = comparison.compare([tmp_path / "claims"], tmp_path / "page.html", "page")
-    assert found["lines"] == []
-    (run,) = found["runs"]
+    actual = comparison.compare([tmp_path / "claims"], tmp_path / "page.html", "page")
+    assert actual["lines"] == []
+    (run,) = actual["runs"]
     assert ["report.html", "claims/report.html"] in run["links"]
 
 
@@ -144,14 +144,14 @@ def test_a_run_of_another_kind_is_listed_beside_runs_by_length(folders, tmp_path
     with runs.unpacked(ROOT / "results" / "pretrained_results.tar.xz") as archive:
         (released,) = runs.finished([archive])
         assert main([*map(str, folders), str(released), f"--out={tmp_path / 'all.html'}"]) == 0
-        found = comparison.compare([*folders, released], tmp_path / "all.html")
+        actual = comparison.compare([*folders, released], tmp_path / "all.html")
     alone = comparison.compare(folders, tmp_path / "alone.html")
-    assert len(found["runs"]) == len(folders) + 1
-    assert found["lines"] == [
+    assert len(actual["runs"]) == len(folders) + 1
+    assert actual["lines"] == [
         {**line, "label": other["label"]}
-        for line, other in zip(alone["lines"], found["lines"], strict=True)
+        for line, other in zip(alone["lines"], actual["lines"], strict=True)
     ]
-    assert found["baselines"] == alone["baselines"]
+    assert actual["baselines"] == alone["baselines"]
 
 
 def test_the_tables_are_files_and_the_title_says_what_is_compared(folders, tmp_path):

@@ -28,9 +28,11 @@ def sections(text):
 def test_the_sections_and_what_is_in_them(workdir, capsys):
     assert main([str(workdir), "--entity=me", "--dry-run"]) == 0
     text = capsys.readouterr().out
-    found = sections(text)
-    assert list(found) == ["Extrapolation", "Order", "Padding", "Claims", "Speed"]
-    by_length, by_position, shared, training, *media = (p["config"] for p in found["Extrapolation"])
+    actual = sections(text)
+    assert list(actual) == ["Extrapolation", "Order", "Padding", "Claims", "Speed"]
+    by_length, by_position, shared, training, *media = (
+        p["config"] for p in actual["Extrapolation"]
+    )
     assert shared["metrics"] == ["train/loss"]
     assert by_length["x_axis"] == "length"
     title = "bits per byte by test length: lowest at 4× with rope, lower is better"
@@ -42,9 +44,9 @@ def test_the_sections_and_what_is_in_them(workdir, capsys):
     assert by_position["x_axis"] == "position"
     assert {key.rsplit("/", 1)[1] for key in training["metrics"]} == {"seed0", "seed1", "seed2"}
     assert ["figures/by_length"] in [config.get("media_keys") for config in media]
-    (speed,) = (panel["config"]["metrics"] for panel in found["Speed"])
+    (speed,) = (panel["config"]["metrics"] for panel in actual["Speed"])
     assert all(key.startswith("test/evaluation_seconds/") for key in speed)
-    (order,) = found["Order"]
+    (order,) = actual["Order"]
     assert "configs/permutation.py" in json.dumps(order)
 
 

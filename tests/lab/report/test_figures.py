@@ -131,11 +131,11 @@ def test_training_is_in_the_unit_of_the_results_with_what_the_run_recorded(tmp_p
         )
     ]  # fmt: skip
     run = runs.read(write_run(tmp_path / "all", make_records() + extra))
-    found = axes_of(run)
-    assert list(found) == ["bits per byte", "gradient norm", "learning rate"]
-    first = found["bits per byte"].lines[0].get_ydata()
+    actual = axes_of(run)
+    assert list(actual) == ["bits per byte", "gradient norm", "learning rate"]
+    first = actual["bits per byte"].lines[0].get_ydata()
     np.testing.assert_allclose(first[0], (5 - 20 / 60) / math.log(2))
-    dots = [line for line in found["bits per byte"].lines if line.get_linestyle() == "None"]
+    dots = [line for line in actual["bits per byte"].lines if line.get_linestyle() == "None"]
     np.testing.assert_allclose([list(line.get_ydata()) for line in dots], [[2 / math.log(2)]])
     assert "dots: the loss on validation examples" in curves.caption(run)
     # The control: a run that recorded none of these has one panel, and says nothing of them.
@@ -159,8 +159,10 @@ def test_a_share_has_an_axis_and_a_band_within_0_and_1(tmp_path):
     values = {0: 0.8, 1: 1.0, 2: 1.0}
     ends = {}
     for metric in ("exact_match", "loss"):
-        found = [record(s, "rope", n, v, metric=metric) for s, v in values.items() for n in (8, 16)]
-        summary = report.summarise(found, metric=metric, train_length=8)
+        actual = [
+            record(s, "rope", n, v, metric=metric) for s, v in values.items() for n in (8, 16)
+        ]
+        summary = report.summarise(actual, metric=metric, train_length=8)
         axes = plots.by_length(summary).axes[0]
         band = axes.collections[0].get_paths()[0].vertices[:, 1]
         ends[metric] = axes.get_ylim()[1], band.max()
@@ -172,8 +174,8 @@ def test_a_share_has_an_axis_and_a_band_within_0_and_1(tmp_path):
 
 def test_shares_that_are_all_0_stand_on_an_axis_of_a_tenth():
     def height(metric):
-        found = [record(0, "rope", n, 0.0, metric=metric) for n in (8, 16)]
-        summary = report.summarise(found, metric=metric, train_length=8)
+        actual = [record(0, "rope", n, 0.0, metric=metric) for n in (8, 16)]
+        summary = report.summarise(actual, metric=metric, train_length=8)
         return np.ptp(plots.by_length(summary).axes[0].get_ylim())
 
     assert height("exact_match") >= 0.1
@@ -182,11 +184,11 @@ def test_shares_that_are_all_0_stand_on_an_axis_of_a_tenth():
 
 @pytest.mark.parametrize(("methods", "shades", "bars"), [(3, 3, 0), (4, 0, 4)])
 def test_intervals_of_many_methods_are_bars_and_the_caption_says_so(methods, shades, bars):
-    found = [
+    actual = [
         record(seed, f"method {i}", n, i + 0.1 * seed)
         for seed in range(3) for i in range(methods) for n in (8, 16)
     ]  # fmt: skip
-    summary = report.summarise(found, metric="bits_per_byte", train_length=8)
+    summary = report.summarise(actual, metric="bits_per_byte", train_length=8)
     drawn = [type(c).__name__ for c in plots.by_length(summary).axes[0].collections]
     assert drawn == ["FillBetweenPolyCollection"] * shades + ["LineCollection"] * bars
     caption = plots.picture_by_length("by_length", summary).caption

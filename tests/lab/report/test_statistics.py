@@ -45,11 +45,11 @@ def test_the_interval_of_shares_is_wilsons():
     from scipy import stats
 
     shares = np.repeat([0.0, 1.0], [9_600, 400])  # so many that the t quantile is the normal one
-    found, wanted = (
+    actual, wanted = (
         share_interval(shares),
         stats.binomtest(400, 10_000).proportion_ci(0.95, "wilson"),
     )
-    assert (found.low, found.high) == pytest.approx((wanted.low, wanted.high), rel=1e-3)
+    assert (actual.low, actual.high) == pytest.approx((wanted.low, wanted.high), rel=1e-3)
     assert interval(shares).low != pytest.approx(wanted.low, rel=3e-3), (
         "control: not the t interval"
     )
@@ -99,11 +99,11 @@ def test_welch_is_scipys_test_of_sides_with_their_own_variance():
     from scipy import stats
 
     for a, b in (([0.1, 0.3, 0.2], [0.9, 0.5, 0.7, 0.1, 0.8]), ([1.0, 0.99], [0.2, 0.3, 0.9])):
-        found, p = welch(a, b)
+        actual, p = welch(a, b)
         theirs = stats.ttest_ind(a, b, equal_var=False)
         low, high = theirs.confidence_interval()
-        assert (found.low, found.high) == (pytest.approx(low), pytest.approx(high))
-        assert (p, found.size) == (pytest.approx(theirs.pvalue, rel=1e-9), min(len(a), len(b)))
+        assert (actual.low, actual.high) == (pytest.approx(low), pytest.approx(high))
+        assert (p, actual.size) == (pytest.approx(theirs.pvalue, rel=1e-9), min(len(a), len(b)))
     assert p != pytest.approx(stats.ttest_ind(a, b).pvalue), "control: one variance for both sides"
     assert welch([0.5], [0.1, 0.2]) == ((pytest.approx(0.35), None, None, 1), 1.0)
     assert welch([0.5, math.nan], [0.1, 0.2])[1] == 1.0
@@ -112,9 +112,9 @@ def test_welch_is_scipys_test_of_sides_with_their_own_variance():
 
 
 def test_holm_rejects_in_order_and_stops_at_the_first_that_does_not():
-    found = {"a": 0.01, "b": 0.04, "c": 0.024, "d": 0.001}
-    assert holm(found) == {"a", "c", "d", "b"}
-    assert holm({**found, "c": 0.026}) == {"a", "d"}, "0.026 > 0.05 / 2, and 0.04 comes after it"
+    actual = {"a": 0.01, "b": 0.04, "c": 0.024, "d": 0.001}
+    assert holm(actual) == {"a", "c", "d", "b"}
+    assert holm({**actual, "c": 0.026}) == {"a", "d"}, "0.026 > 0.05 / 2, and 0.04 comes after it"
     assert holm({"a": 0.049}) == {"a"}
     assert holm({"a": 0.049, "b": 0.049}) == set(), "control: a correction for two tests"
 

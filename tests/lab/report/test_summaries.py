@@ -98,9 +98,9 @@ def test_a_summary_of_nothing_is_refused():
 
 
 def test_differences_are_paired_by_seed():
-    found = summaries.differences(make_records(), "bits_per_byte")
-    assert (found.first, list(found.intervals)) == ("rope", ["randomized+rope"])
-    for difference in found.intervals["randomized+rope"].values():
+    actual = summaries.differences(make_records(), "bits_per_byte")
+    assert (actual.first, list(actual.intervals)) == ("rope", ["randomized+rope"])
+    for difference in actual.intervals["randomized+rope"].values():
         assert difference.mean == pytest.approx(0.25)
         assert difference.half == pytest.approx(0.0, abs=1e-9)
     # The control: seeds paired wrongly leave an interval of some width.
@@ -114,13 +114,13 @@ def with_twin(shift=0.0):
     """The records, those of a method that equals "randomized+rope" up to `shift` at length 16, and
     "rope" under another name.
     """
-    found = make_records()
+    actual = make_records()
     for old, new in (("randomized+rope", "twin"), ("rope", "same")):
-        for one in [r for r in found if r["labels"]["encoding"] == old]:
+        for one in [r for r in actual if r["labels"]["encoding"] == old]:
             moved = shift if new == "twin" and one["labels"].get("length") == 16 else 0.0
             labels = {**one["labels"], "encoding": new}
-            found.append({**one, "labels": labels, "value": one["value"] + moved})
-    return found
+            actual.append({**one, "labels": labels, "value": one["value"] + moved})
+    return actual
 
 
 @pytest.mark.parametrize(("shift", "twin", "comparisons"), [(1e-6, True, 3), (1e-3, False, 4)])
@@ -129,9 +129,9 @@ def test_equal_methods_are_one_line_and_one_comparison(tmp_path, shift, twin, co
     one, other = ["rope", "same"], ["randomized+rope", "twin"]
     wanted = [one, other] if twin else [one, other[:1], other[1:]]
     assert summaries.equal(summarise(records)) == wanted
-    found = summaries.differences(records, "bits_per_byte")
-    assert found.comparisons == comparisons
-    assert all(interval.half == 0 for interval in found.intervals["same"].values())
+    actual = summaries.differences(records, "bits_per_byte")
+    assert actual.comparisons == comparisons
+    assert all(interval.half == 0 for interval in actual.intervals["same"].values())
     run = runs.read(write_run(tmp_path, records))
     for draw in (lambda: plots.difference(run), lambda: plots.by_length(run.by_length)):
         texts = [text.get_text() for text in draw().axes[0].texts]

@@ -61,13 +61,13 @@ def test_a_cell_is_split_into_plain_numbers(text, parts):
 def trouble(grid):
     """Returns the cells that keep another program from reading a column as numbers."""
     heads, *rows = read_csv(grid)
-    found = []
+    actual = []
     for head, *column in list(zip(heads, *rows, strict=True))[1:]:
         are_numbers = [is_number(cell) for cell in column if cell]
         if any(are_numbers) and not all(are_numbers):
-            found.append((head, column))
-        found += [(head, cell) for cell in column if set("±−") & set(cell)]
-    return found
+            actual.append((head, column))
+        actual += [(head, cell) for cell in column if set("±−") & set(cell)]
+    return actual
 
 
 def is_number(cell):

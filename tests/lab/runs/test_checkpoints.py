@@ -41,9 +41,9 @@ def saved(folder, steps=(1, 2)):
 
 
 def test_every_leaf_comes_back_to_the_bit_with_its_note(tmp_path):
-    found = next(saved(tmp_path).newest())
-    assert (found.step, found.note) == (2, {"mark": 2})
-    back = fill(tree(), found.leaves)
+    actual = next(saved(tmp_path).newest())
+    assert (actual.step, actual.note) == (2, {"mark": 2})
+    back = fill(tree(), actual.leaves)
     assert jax.tree.structure(back) == jax.tree.structure(tree())
     wanted = named_leaves(tree(2))
     for name, a in named_leaves(back).items():
@@ -64,18 +64,18 @@ def test_arrays_donated_after_a_save_are_saved_unchanged(tmp_path):
 
 def test_old_checkpoints_are_deleted_and_newer_ones_on_request(tmp_path):
     kept = saved(tmp_path, steps=(1, 2, 3))
-    assert [found.step for found in kept.newest()] == [3, 2]
+    assert [actual.step for actual in kept.newest()] == [3, 2]
     kept.delete_after(2)
-    assert [found.step for found in kept.newest()] == [2]
+    assert [actual.step for actual in kept.newest()] == [2]
 
 
 @pytest.mark.thorough
 def test_no_damage_to_a_file_goes_unseen(tmp_path):
     saved(tmp_path / "kept")
     restored = list(damaged_files.restored(tmp_path / "kept", tmp_path / "scratch"))
-    found = [each.outcome for each in restored]
-    assert "wrong" not in found
-    assert found.count("fell back") >= 4 * 8
+    actual = [each.outcome for each in restored]
+    assert "wrong" not in actual
+    assert actual.count("fell back") >= 4 * 8
     assert damaged_files.unseen(tmp_path / "kept", tmp_path / "scratch") > 0, "control"
 
 
@@ -124,10 +124,10 @@ def test_what_is_not_finite_is_never_kept(tmp_path):
     ],
 )
 def test_a_leaf_that_does_not_fit_is_refused_by_name(tmp_path, change, said):
-    found = next(saved(tmp_path, steps=(1,)).newest())
+    actual = next(saved(tmp_path, steps=(1,)).newest())
     other = tree()._replace(params=change(tree().params))
     with pytest.raises(Refused, match=rf"^checkpoint: [^\n]*{said}[^\n]*$"):
-        fill(other, found.leaves)
+        fill(other, actual.leaves)
 
 
 _unpickled: list[str] = []

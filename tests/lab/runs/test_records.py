@@ -12,11 +12,11 @@ from tests.lab.runs.test_runs import CONFIG, LABELS, RECORD
 
 def test_one_record_for_each_metric_and_seed():
     values = {"loss": [1.0, 2.0], "grad_norm": [3.0, 4.0]}
-    found = list(runs.seed_records(10, [4, 5], LABELS, values))
-    assert [(r["metric"], r["seed"], r["value"]) for r in found] == [
+    actual = list(runs.seed_records(10, [4, 5], LABELS, values))
+    assert [(r["metric"], r["seed"], r["value"]) for r in actual] == [
         ("loss", 4, 1.0), ("loss", 5, 2.0), ("grad_norm", 4, 3.0), ("grad_norm", 5, 4.0)
     ]  # fmt: skip
-    assert all(check(r) == r and r["labels"] == LABELS for r in found)
+    assert all(check(r) == r and r["labels"] == LABELS for r in actual)
     with pytest.raises(ValueError, match="zip"):
         list(runs.seed_records(10, [4, 5, 6], LABELS, values))
 

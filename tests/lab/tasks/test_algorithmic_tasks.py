@@ -41,8 +41,8 @@ def of_two(operation):
 
 
 def root(x, o):
-    found = bits(math.isqrt(number(x[::-1])))
-    return [0] * ((len(x) + 1) // 2 - len(found)) + found + [EOS - SYMBOL]
+    actual = bits(math.isqrt(number(x[::-1])))
+    return [0] * ((len(x) + 1) // 2 - len(actual)) + actual + [EOS - SYMBOL]
 
 
 def written(x, signs):
@@ -80,13 +80,13 @@ def check_grammar(text):
 
 
 def stack(x, o):
-    found = []
+    actual = []
     for symbol in x:
         if symbol == 2:
-            found = found[:-1]
+            actual = actual[:-1]
         else:
-            found.append(symbol % 3 if symbol > 2 else symbol)
-    return [*found[::-1], EOS - SYMBOL]
+            actual.append(symbol % 3 if symbol > 2 else symbol)
+    return [*actual[::-1], EOS - SYMBOL]
 
 
 def count(x, o):
@@ -125,7 +125,7 @@ def indirect(x, o):
 
 def translated(x, o):
     """With 6 nouns of two forms (0 to 11), 4 adjectives and 6 verbs; target words begin at 22."""
-    phrases, verbs, found = [], [], []
+    phrases, verbs, actual = [], [], []
     for word in x:
         if word < 12:
             phrases.append([word])
@@ -135,8 +135,8 @@ def translated(x, o):
             verbs.insert(0, word - 16)
     assert len(phrases) == len(verbs) + 1
     for phrase, verb in zip(phrases, verbs, strict=False):
-        found += [*(22 + word for word in phrase), 38 + 2 * verb + phrase[-1] % 2, EXTRA - SYMBOL]
-    return [*found[:-1], *(22 + word for word in phrases[-1]), EOS - SYMBOL]
+        actual += [*(22 + word for word in phrase), 38 + 2 * verb + phrase[-1] % 2, EXTRA - SYMBOL]
+    return [*actual[:-1], *(22 + word for word in phrases[-1]), EOS - SYMBOL]
 
 
 # name -> (task, options, answer); answer: (symbols of the question, options) -> symbols
@@ -209,7 +209,7 @@ def numbered(name):
 
 def lines(batch):
     """(tokens, whether each is an answer) of each row, after checking its padding."""
-    found = []
+    actual = []
     for row in range(len(batch.tokens_BT)):
         tokens, targets, weights = (x[row] for x in batch[:3])
         inside = batch.layout.segment_BT[row] > 0
@@ -218,14 +218,14 @@ def lines(batch):
         assert batch.layout.pos_BT[row][inside].tolist() == list(range(inside.sum()))
         tokens, targets = tokens[inside].tolist(), targets[inside].tolist()
         assert targets[:-1] == tokens[1:]
-        found.append(([*tokens, targets[-1]], [False, *(weights[inside] > 0).tolist()]))
-    return found
+        actual.append(([*tokens, targets[-1]], [False, *(weights[inside] > 0).tolist()]))
+    return actual
 
 
-def wrong_rows(name, found):
+def wrong_rows(name, actual):
     """Rows whose answer is not that of plain Python."""
     wrong = []
-    for row, (line, answers) in enumerate(found):
+    for row, (line, answers) in enumerate(actual):
         start = answers.index(True)
         assert all(answers[start:])
         assert line[0] == BOS
@@ -313,8 +313,8 @@ def test_flip_flop_reads_what_was_written_last(padding):
 
 
 def test_expressions_are_drawn_with_every_sign_and_shape():
-    found = lines(sampled("modular_arithmetic_brackets"))
-    texts = [written([t - SYMBOL for t in line[1:-2]], "+-()*") for line, _ in found]
+    actual = lines(sampled("modular_arithmetic_brackets"))
+    texts = [written([t - SYMBOL for t in line[1:-2]], "+-()*") for line, _ in actual]
     assert {"+", "-", "*"} <= set("".join(texts))
     of_size = {}
     for text in texts:

@@ -49,7 +49,7 @@ def task(folder):
 def written(text):
     """The pairs of brackets that Python's own tokenizer finds."""
     lines = np.cumsum([0, *(len(line) for line in text.splitlines(keepends=True))])
-    opened, found, formatted = [], [], 0
+    opened, actual, formatted = [], [], 0
     for token in tokenize.generate_tokens(io.StringIO(text).readline):
         name = tokenize.tok_name[token.type]  # from Python 3.12 on, f-strings are several tokens
         formatted += name.endswith("STRING_START") - name.endswith("STRING_END")
@@ -59,8 +59,8 @@ def written(text):
         if token.type == tokenize.OP and token.string in "([{":
             opened.append(at)
         elif token.type == tokenize.OP and token.string in ")]}":
-            found.append((opened.pop(), at))
-    return np.array(found)
+            actual.append((opened.pop(), at))
+    return np.array(actual)
 
 
 def test_brackets_are_those_of_the_tokenizer():
@@ -148,9 +148,9 @@ def test_an_example_is_the_same_in_any_width_and_the_longer_window_has_more(task
 
 @pytest.mark.thorough
 def test_floors_are_far_below_the_answer():
-    found = tasks.make("functions", question="brackets").baselines()
-    assert 1 / 3 <= found["most frequent"] < 0.4
-    assert found["most frequent"] < found["byte before"] < 0.5 < found["last opened"] < 0.8
+    actual = tasks.make("functions", question="brackets").baselines()
+    assert 1 / 3 <= actual["most frequent"] < 0.4
+    assert actual["most frequent"] < actual["byte before"] < 0.5 < actual["last opened"] < 0.8
 
 
 @pytest.mark.thorough
@@ -177,13 +177,13 @@ def test_it_runs_to_its_report_and_the_page_of_both_questions(folder, tmp_path):
     assert summary["metric"] == "token_accuracy"
     assert set(summary["results"]) == {"rope", "rope, shuffled"}
     assert set(summary["baselines"]) == {"most frequent", "byte before", "last opened"}
-    found = [runs.read(tmp_path / question) for question in ("complete", "brackets")]
-    name, said, parts = experiments.document(found)
+    actual = [runs.read(tmp_path / question) for question in ("complete", "brackets")]
+    name, said, parts = experiments.document(actual)
     assert name == "completion"
     assert [part.title.split(", ")[1] for part in parts] == ["complete", "brackets"]
     assert any(line.startswith("Share of closing brackets that are right: ") for line in said)
     with pytest.raises(ValueError, match="are both on functions"):
-        experiments.document([found[0], found[0]])
+        experiments.document([actual[0], actual[0]])
 
 
 def test_code_without_nested_brackets_is_refused(tmp_path):

@@ -149,13 +149,13 @@ def rolled(side, window, shift):
 def test_shifted_windows_are_those_of_the_paper(side, window):
     at = jnp.stack(jnp.divmod(jnp.arange(side * side), side), axis=-1)[None]
     encoding = shifted_windows(window)
-    found = []
+    actual = []
     for n in range(2):
         own, params, *placed = encoding.at(n, encoding.init(jax.random.key(0), None), at, at)
-        found.append(np.asarray(own.bias(params, *placed, None))[0, 0] == 0)
-    assert (found[0] == rolled(side, window, 0)).all()
-    assert (found[1] == rolled(side, window, window // 2)).all()
-    assert (found[0] != found[1]).any(), "control"
+        actual.append(np.asarray(own.bias(params, *placed, None))[0, 0] == 0)
+    assert (actual[0] == rolled(side, window, 0)).all()
+    assert (actual[1] == rolled(side, window, window // 2)).all()
+    assert (actual[0] != actual[1]).any(), "control"
 
 
 def pictures(path, count=60, **changes):

@@ -50,10 +50,10 @@ def windows(task, size, split="test"):
 def test_splits_share_no_file_and_no_copy(folder):
     task = tasks.make(f"file:{folder}")
     texts = {split: text_of(task, split).split(b"\0") for split in corpus.SPLITS}
-    found = Counter(text for part in texts.values() for text in part)
+    actual = Counter(text for part in texts.values() for text in part)
     expected = {p.read_bytes() for p in folder.rglob("*.txt")}
-    assert set(found) == expected
-    assert set(found.values()) == {1}  # a control is in the folder: thirty copies of one file
+    assert set(actual) == expected
+    assert set(actual.values()) == {1}  # a control is in the folder: thirty copies of one file
     assert task.facts["files"] == {split: len(part) for split, part in texts.items()}
     assert task.facts["bytes"] == {s: len(text_of(task, s)) for s in corpus.SPLITS}
     assert task.facts["binary_files_left_out"] == 1
@@ -192,11 +192,11 @@ def test_check_reads_no_text(folder, monkeypatch):
 
 @pytest.mark.thorough
 def test_baselines_of_the_standard_library_have_the_expected_order(stdlib):
-    found = stdlib.baselines()
-    assert found["unigram"] > found["bigram"] > found["trigram"] > found["lzma_after_train"]
-    assert found["gzip_250"] > found["gzip"] > found["lzma_after_train"]
-    assert 4 < found["unigram"] < 5.5
-    assert 3 < found["bigram"] < 4
+    actual = stdlib.baselines()
+    assert actual["unigram"] > actual["bigram"] > actual["trigram"] > actual["lzma_after_train"]
+    assert actual["gzip_250"] > actual["gzip"] > actual["lzma_after_train"]
+    assert 4 < actual["unigram"] < 5.5
+    assert 3 < actual["bigram"] < 4
 
 
 @pytest.mark.parametrize(("distance", "shrinks"), [(250, True), (251, False)])

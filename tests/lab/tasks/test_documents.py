@@ -88,5 +88,5 @@ def test_prose_is_english_and_its_splits_share_no_paragraph():
     for text in texts.values():
         assert text.startswith(b"\0")
         assert text.count(b" the ") > len(text) / 200
-    found = task.baselines()
-    assert found["bigram"] > found["trigram"] > found["lzma_after_train"]
+    actual = task.baselines()
+    assert actual["bigram"] > actual["trigram"] > actual["lzma_after_train"]

@@ -52,19 +52,19 @@ def apart(bases):
 
 
 def framed(bases):
-    found = list(bases)
+    actual = list(bases)
     for start in range(0, len(bases), 3):
         for here, other in ((start, start + 2), (start + 2, start)):
-            if found[here] == EXTRA:
-                found[here] = A + T - found[other]
-    return found
+            if actual[here] == EXTRA:
+                actual[here] = A + T - actual[other]
+    return actual
 
 
 def spliced(bases):
     text = "".join("?" if base == EXTRA else "ACGT"[base - SYMBOL] for base in bases)
-    for found in re.finditer(r"(?=([ACT])GT[CT]{1,4}AG\?)", text):
-        at = text.index("?", found.start())
-        bases = [*bases[:at], A + T - bases[found.start()], *bases[at + 1 :]]
+    for actual in re.finditer(r"(?=([ACT])GT[CT]{1,4}AG\?)", text):
+        at = text.index("?", actual.start())
+        bases = [*bases[:at], A + T - bases[actual.start()], *bases[at + 1 :]]
     return bases
 
 
@@ -144,28 +144,28 @@ def rows(batch):
 @pytest.mark.parametrize("name", [*tasks.names("whole"), *tasks.names("clips")])
 def test_answers_are_those_of_plain_python(name):
     task, (train, wide, test) = drawn(name)
-    solve, found = SOLVED[name], [*rows(train), *rows(test)]
-    assert all(solve(tokens) == answer for tokens, answer in found)
-    assert len({str(tokens) for tokens, _ in found}) > 80
+    solve, actual = SOLVED[name], [*rows(train), *rows(test)]
+    assert all(solve(tokens) == answer for tokens, answer in actual)
+    assert len({str(tokens) for tokens, _ in actual}) > 80
     assert [*rows(wide)] == [*rows(train)], "in another width as well"
     if name in LABELLED:  # with two labels
-        share = np.mean([answer for _, answer in found])
+        share = np.mean([answer for _, answer in actual])
         assert abs(share - 0.5) < 0.2
     elif name != "clips":
         hidden = train.tokens_BT == EXTRA
         assert (train.weights_BT == hidden).all()
         assert hidden.any(axis=1).mean() > 0.9
-        assert not all(tokens == answer for tokens, answer in found), "control"
-    assert max(max(tokens) for tokens, _ in found) < task.vocab
+        assert not all(tokens == answer for tokens, answer in actual), "control"
+    assert max(max(tokens) for tokens, _ in actual) < task.vocab
 
 
 def test_clips_have_three_questions_and_positions():
     def read():
-        found = {}
+        actual = {}
         for question, ids in (("column", "all"), ("order", "time"), ("tone", "index")):
             task = tasks.make("clips", question=question, ids=ids)
-            found[question] = task.test((), jnp.arange(24), 5, task.width(5) + 2)
-        return found
+            actual[question] = task.test((), jnp.arange(24), 5, task.width(5) + 2)
+        return actual
 
     batches = jax.device_get(compiled(read)())
     for question, batch in batches.items():

@@ -40,14 +40,14 @@ class One:
 
 def test_a_body_begins_after_its_docstring():
     text = FILE.encode()
-    found = [text[start:stop] for start, stop in bodies(text)]
-    assert found == [
+    actual = [text[start:stop] for start, stop in bodies(text)]
+    assert actual == [
         b"return a + 1",
         b"return self",
         b"def fifth():\n            yield 123"[:ANSWER],
         b"yield 1234567890123456789012345678901234567890"[:ANSWER],
     ]
-    assert [*map(len, found)] == [12, 11, ANSWER, ANSWER]
+    assert [*map(len, actual)] == [12, 11, ANSWER, ANSWER]
     assert bodies(b"def broken(:\n") == []
 
 
@@ -90,8 +90,8 @@ def test_completion_is_recorded_by_place_in_the_file():
     right_SE = np.repeat([[1.0, 2.0, 3.0]], 8, axis=1)
     scores = Scores({"token_accuracy": Sums(right_SE, np.full((1, 24), 4.0))}, {})
     one = type("One", (), {"label": "rope", "length": 64})()
-    found = [*by_offset(config, offset_E, None, one, scores)]
-    assert [(r["labels"]["offset"], r["value"]) for r in found] == [
+    actual = [*by_offset(config, offset_E, None, one, scores)]
+    assert [(r["labels"]["offset"], r["value"]) for r in actual] == [
         (0, 0.25), (EDGES[1], 0.5), (EDGES[-1], 0.75)
     ]  # fmt: skip
 

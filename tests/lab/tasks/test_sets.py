@@ -385,10 +385,10 @@ def test_the_record_is_json(data_dir):
 def test_a_part_of_a_split_counts_as_what_it_holds(data_dir, monkeypatch):
     """The control of the refusals of parts: those that hold something are taken."""
     parts = {"train": "train[:40%]+train[60%:]", "valid": "train[40%:50%]", "test": "test[-12:]"}
-    found = tfds_folder.find("documents")
-    taken = tfds_tasks._parts(found, **parts)
+    actual = tfds_folder.find("documents")
+    taken = tfds_tasks._parts(actual, **parts)
     assert [part.examples for part in taken.values()] == [960, 120, 12]
-    share = found.builder.info.splits["train"].num_bytes / 1200
+    share = actual.builder.info.splits["train"].num_bytes / 1200
     assert taken["train"].bytes == pytest.approx(960 * share)
 
 

@@ -42,20 +42,20 @@ def test_tables_equal_a_count_in_plain_python():
 @pytest.mark.thorough
 @pytest.mark.parametrize("name", KNOWN)
 def test_the_bag_knows_the_answer(name):
-    found = floors.floor(tasks.make(name), (2, 8), 13, examples=64, fitted=256)
-    assert found.exact_match[1] == found.token_accuracy[1] == 1.0
-    assert found.exact_match[0] in tasks.make(name).bag
+    actual = floors.floor(tasks.make(name), (2, 8), 13, examples=64, fitted=256)
+    assert actual.exact_match[1] == actual.token_accuracy[1] == 1.0
+    assert actual.exact_match[0] in tasks.make(name).bag
 
 
 @pytest.mark.thorough
 def test_the_floors_of_several_sizes_are_those_of_each():
     task, asked = tasks.make("copy"), {"examples": 64}
-    found = floors.by_metric(task, (2, 8), (8, 16), **asked)
-    for metric, by_size in found.items():
+    actual = floors.by_metric(task, (2, 8), (8, 16), **asked)
+    for metric, by_size in actual.items():
         assert by_size == {
             n: getattr(floors.floor(task, (2, 8), n, **asked), metric)[1] for n in (8, 16)
         }
-    assert found["token_accuracy"][8] > found["token_accuracy"][16] > 0.1
+    assert actual["token_accuracy"][8] > actual["token_accuracy"][16] > 0.1
     assert floors.by_metric(task._replace(metric="bits_per_byte"), (2, 8), (8,), **asked) == {}
 
 
@@ -74,10 +74,10 @@ def test_the_next_larger_symbol_scores_what_was_measured():
     """Windows of 32 and 64 tokens; repeats make the rule fail, not the exact counts."""
     task = tasks.make("sort", alphabet=30)
     for window, expected in ((32, 0.811), (64, 0.642)):
-        found = floors.predictors(task, (3, 15), (window - 2) // 2, examples=512, fitted=256)
-        assert found["next larger symbol"].token_accuracy == pytest.approx(expected, abs=0.01)
-        assert found["smallest unused symbol"].exact_match == 1.0
-        assert found["bigram table"].token_accuracy < expected - 0.1
+        actual = floors.predictors(task, (3, 15), (window - 2) // 2, examples=512, fitted=256)
+        assert actual["next larger symbol"].token_accuracy == pytest.approx(expected, abs=0.01)
+        assert actual["smallest unused symbol"].exact_match == 1.0
+        assert actual["bigram table"].token_accuracy < expected - 0.1
 
 
 def test_a_rule_sees_counts_of_the_question_and_of_the_answer():
@@ -94,6 +94,6 @@ def test_a_rule_sees_counts_of_the_question_and_of_the_answer():
 
 
 def test_text_has_a_floor_of_tables():
-    found = floors.floor(tasks.make("stdlib", stretch=2048), (32, 32), 32, fitted=512)
-    assert found.token_accuracy[0] in floors.TABLES
-    assert 0.2 < found.token_accuracy[1] < 0.8
+    actual = floors.floor(tasks.make("stdlib", stretch=2048), (32, 32), 32, fitted=512)
+    assert actual.token_accuracy[0] in floors.TABLES
+    assert 0.2 < actual.token_accuracy[1] < 0.8

@@ -88,21 +88,21 @@ def test_damaged_arrays_are_refused_or_the_same(tmp_path, compressed):
     for _ in range(400):
         path.write_bytes(changed(whole, rng))
         try:
-            found = user_files.named_arrays("images:own", str(path), AXES)
+            actual = user_files.named_arrays("images:own", str(path), AXES)
         except FieldError as error:
             refused += 1
             one_line(error)
             continue
         for key, array in ARRAYS.items():
-            np.testing.assert_array_equal(found[key], array)
+            np.testing.assert_array_equal(actual[key], array)
     assert 200 < refused < 400  # a date in the archive may change
 
 
 def test_arrays_are_read_in_either_order_of_bytes_and_of_storage(tmp_path):
     pixels = np.asfortranarray(ARRAYS["pixels"].astype(">i4"))
-    found = user_files.named_arrays("images:own", npz(tmp_path / "a.npz", pixels=pixels), AXES)
-    np.testing.assert_array_equal(found["pixels"], ARRAYS["pixels"])
-    assert found["pixels"].dtype == np.dtype("int32")
+    actual = user_files.named_arrays("images:own", npz(tmp_path / "a.npz", pixels=pixels), AXES)
+    np.testing.assert_array_equal(actual["pixels"], ARRAYS["pixels"])
+    assert actual["pixels"].dtype == np.dtype("int32")
 
 
 DEEP = b"{'descr': '<i8', 'fortran_order': False, 'shape': (" + b"-" * 9000 + b"1,)}"
@@ -171,13 +171,13 @@ def test_two_arrays_share_the_bound(tmp_path, monkeypatch):
 
 def encrypted(content: bytes) -> bytes:
     """An archive whose files say that they are encrypted."""
-    found = bytearray(content)
+    actual = bytearray(content)
     for sign, flag in ((b"PK\x03\x04", 6), (b"PK\x01\x02", 8)):
-        at = found.find(sign)
+        at = actual.find(sign)
         while at >= 0:
-            found[at + flag] |= 1
-            at = found.find(sign, at + 1)
-    return bytes(found)
+            actual[at + flag] |= 1
+            at = actual.find(sign, at + 1)
+    return bytes(actual)
 
 
 def test_other_archives_are_refused(tmp_path):
@@ -375,10 +375,10 @@ PYTHON = (
 @pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
 def test_bodies_are_found_whatever_ends_a_line(mark, end):
     text = mark + PYTHON.format(end).encode()
-    found = [text[start:stop].decode() for start, stop in bodies(text)]
-    assert found == ["return a + 1", 'return "é", 2']
+    actual = [text[start:stop].decode() for start, stop in bodies(text)]
+    assert actual == ["return a + 1", 'return "é", 2']
     form_feed = text.replace(b"def", b"\x0cdef")  # ends no line
-    assert [form_feed[start:stop].decode() for start, stop in bodies(form_feed)] == found
+    assert [form_feed[start:stop].decode() for start, stop in bodies(form_feed)] == actual
 
 
 @pytest.mark.parametrize(
@@ -408,15 +408,15 @@ def test_a_comment_ends_with_its_line():
 
 
 def test_damaged_code_is_read_or_left_out():
-    whole, rng, found = (PYTHON.format("\n") * 4).encode(), np.random.default_rng(0), 0
+    whole, rng, actual = (PYTHON.format("\n") * 4).encode(), np.random.default_rng(0), 0
     for _ in range(300):
         text = changed(whole, rng)
         text = text.replace(b"\n", b"\r") if rng.integers(2) else text
         spans = bodies(text)
         assert all(0 <= start < stop <= len(text) for start, stop in spans)
-        found += bool(spans)
+        actual += bool(spans)
         brackets.pairs(text)
-    assert 50 < found < 300
+    assert 50 < actual < 300
 
 
 def test_texts_of_the_standard_library_are_python():

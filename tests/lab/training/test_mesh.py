@@ -54,9 +54,9 @@ def runs(tmp_path_factory, kept_programs):
     return {"one": one, "eight": eight, "two": [said(process) for process in both]}
 
 
-def close(found, wanted, key="losses", first=0):
+def close(actual, wanted, key="losses", first=0):
     """Whether losses, or scores, are those of one device, from step `first` on."""
-    return np.allclose(found[key], np.array(wanted[key])[..., first:], rtol=RELATIVE)
+    return np.allclose(actual[key], np.array(wanted[key])[..., first:], rtol=RELATIVE)
 
 
 @pytest.mark.parametrize(
@@ -64,12 +64,12 @@ def close(found, wanted, key="losses", first=0):
 )
 def test_eight_devices_give_the_losses_of_one(runs, case, wanted):
     assert runs["eight"]["devices"] == 8
-    found, one = runs["eight"][case], runs["one"][wanted]
+    actual, one = runs["eight"][case], runs["one"][wanted]
     other = {key: one[key][::-1] for key in ("losses", "scores")} if wanted == "seeds" else {
         key: runs["one"]["seeds"][key][1:2] for key in ("losses", "scores")}  # fmt: skip
     for key in ("losses", "scores"):
-        assert close(found, one, key)
-        assert not close(found, other, key), "control: other seeds"
+        assert close(actual, one, key)
+        assert not close(actual, other, key), "control: other seeds"
 
 
 def test_a_random_draw_is_that_of_the_whole_batch(runs):
@@ -95,13 +95,13 @@ def test_two_processes_of_two_devices_give_them_too(runs):
 def test_a_checkpoint_goes_on_with_any_number_of_devices(runs):
     """1 to 8, 8 to 1, and 1 to two processes of 2; over many, the state is spread."""
     wanted = runs["one"]["rows"]
-    for found in (
+    for actual in (
         runs["eight"]["rows to fsdp"], runs["one"]["fsdp to rows"], runs["two"][1]["rows to fsdp"]
     ):  # fmt: skip
-        assert close(found, wanted, first=HALF)
-        assert close(found, wanted, "scores")
+        assert close(actual, wanted, first=HALF)
+        assert close(actual, wanted, "scores")
         fresh = {"losses": np.array(wanted["losses"])[:, :HALF]}
-        assert not close(found, fresh), "control: begun anew"
+        assert not close(actual, fresh), "control: begun anew"
 
 
 def test_collectives_of_a_step(runs):
@@ -226,8 +226,8 @@ def test_what_does_not_name_a_process_is_refused_in_one_line(joined, environment
 )
 def test_fsdp_spreads_along_whole_tiles_of_a_tpu(shape, axis):
     """Parts of 8 rows or 128 columns; the larger dimension where both are, or where neither is."""
-    found = devices._largest(shape, 4)
-    assert (found if found is None else len(found) - 1) == axis
+    actual = devices._largest(shape, 4)
+    assert (actual if actual is None else len(actual) - 1) == axis
 
 
 @pytest.mark.parametrize(("shape", "axis"), [((4096, 32000), 1), ((11008, 4096), 0), ((6, 8), 1)])

@@ -89,17 +89,17 @@ def test_a_training_does_not_pack_what_reads_leaves(monkeypatch):
     config = CONFIG.model_copy(update={"optimizer": named("lamb")})
 
     def losses():
-        found = []
-        loop.train(model, TASK, config, 1, 0, True, lambda m, seconds: found.append(m["loss"]))
-        return np.concatenate(found, axis=1)
+        actual = []
+        loop.train(model, TASK, config, 1, 0, True, lambda m, seconds: actual.append(m["loss"]))
+        return np.concatenate(actual, axis=1)
 
-    found = losses()
+    actual = losses()
     monkeypatch.setattr(loop, "pack", lambda state, like: state)
-    np.testing.assert_allclose(losses(), found, rtol=1e-6)
+    np.testing.assert_allclose(losses(), actual, rtol=1e-6)
     monkeypatch.undo()
     whole = optimizers.optimizer(config)
     monkeypatch.setattr(loop, "optimizer", lambda config: whole._replace(elementwise=True))
-    assert abs(losses() - found).max() > 1e-3, "control: packed"
+    assert abs(losses() - actual).max() > 1e-3, "control: packed"
 
 
 @pytest.mark.thorough

@@ -41,13 +41,13 @@ def test_an_operation_belongs_to_a_part(name, part):
 
 def test_times_of_a_loop_are_those_of_what_is_inside_it():
     second = 1e9
-    found = [
+    actual = [
         Operation("a", "while.1", 0, 5 * second),
         Operation("a", "mul.1", 1 * second, 2 * second),
         Operation("a", "mul.1", 3 * second, 1 * second),
         Operation("b", "add.1", 2 * second, 1 * second),
     ]
-    times = self_times(found)
+    times = self_times(actual)
     assert times == {"while.1": 2.0, "mul.1": 3.0, "add.1": 1.0}
     names = {"mul.1": "transpose(jvp(T))/mlp/mul", "add.1": "update/add"}
     assert parts(times, names) == [Part("mlp", 0.0, 3.0), Part("update", 1.0, 0.0)]
