@@ -164,7 +164,11 @@ def page(raw: dict) -> str:
         "attention settings.",
         *(
             ["`first call` is the seconds of the first call, which compiles."]
-            if any("first" in one for own in raw["contests"].values() for one in own.values())
+            if any(
+                "first" in result
+                for results in raw["contests"].values()
+                for result in results.values()
+            )
             else []
         ),
         "",
@@ -211,10 +215,14 @@ def main() -> None:
     parser.add_argument("--to", type=Path, default=HERE.parent, metavar="DIR",
                         help="what holds docs/ and results/; default: the repository")  # fmt: skip
     flags = parser.parse_args()
-    known = step_contests() | attention_contests()
-    contests = {name: rivals for name, rivals in known.items() if name.startswith(flags.only)}
+    all_contests = step_contests() | attention_contests()
+    contests = {
+        name: rivals for name, rivals in all_contests.items() if name.startswith(flags.only)
+    }
     if not contests:
-        parser.error(f"--only: no contest begins with {flags.only!r}; choices: {', '.join(known)}")
+        parser.error(
+            f"--only: no contest begins with {flags.only!r}; choices: {', '.join(all_contests)}"
+        )
     raw: dict[str, Any] = {
         "machine": machine(flags.peer_python),
         "rounds": flags.rounds,
@@ -225,9 +233,9 @@ def main() -> None:
     for path in (page_path, raw_path):
         path.parent.mkdir(parents=True, exist_ok=True)
     if flags.only and raw_path.exists():  # the others stay as they were
-        kept = json.loads(raw_path.read_text())
-        raw["steps"] = {**kept["steps"], **raw["steps"]}
-        raw["contests"] = kept["contests"]
+        before = json.loads(raw_path.read_text())
+        raw["steps"] = {**before["steps"], **raw["steps"]}
+        raw["contests"] = before["contests"]
     for name, rivals in contests.items():
         raw["contests"][name] = contest(rivals, flags.rounds, flags.peer_python)
         raw_path.write_text(json.dumps(raw, indent=1) + "\n")

@@ -56,12 +56,12 @@ def main(variants: Sequence[str] = ()) -> int:
     times = json.loads(path.read_text("utf-8")) if path.exists() else {}
     for variant in variants or quick_variants(ROOT / "configs"):
         try:
-            found = measured(variant)
+            time_of_run = measured(variant)
         except subprocess.CalledProcessError as error:
             print(f"error: {variant}: status {error.returncode}: {error.stderr}", file=sys.stderr)
             return 1
-        print(f"{variant}: {found.seconds:.0f} s", flush=True)
-        times[variant] = found._asdict()
+        print(f"{variant}: {time_of_run.seconds:.0f} s", flush=True)
+        times[variant] = time_of_run._asdict()
         write_json(path, times)
     replace_between(ROOT / "docs" / "running.md", table(times), BEGIN, END)
     return 0
@@ -106,11 +106,11 @@ def table(times: dict) -> str:
         name, colon, argument = variant.partition(":")
         seconds = times[variant]["seconds"]
         lines.append(f"| `configs/{name}.py{colon}{argument}` | {seconds:.0f} |")
-    of = lambda field: sorted({time[field] for time in times.values()})
-    count, jax = (", ".join(map(str, of(field))) for field in ("cores", "jax"))
+    values_of = lambda field: sorted({time[field] for time in times.values()})
+    count, jax = (", ".join(map(str, values_of(field))) for field in ("cores", "jax"))
     return "\n".join([
         *lines, "", f"On {count} free cores, JAX {jax}, nothing compiled before; "
-        f"{' to '.join(dict.fromkeys((of('date')[0], of('date')[-1])))}, "
+        f"{' to '.join(dict.fromkeys((values_of('date')[0], values_of('date')[-1])))}, "
         "[raw numbers](../results/times.json)."
     ])  # fmt: skip
 

@@ -208,23 +208,23 @@ def contest(
     """
     until = time.monotonic() + seconds
     workers = {name: Worker(job) for name, job in jobs.items()}
-    found: dict[str, dict[str, Any]] = {}
+    results: dict[str, dict[str, Any]] = {}
     try:
         for name, worker in workers.items():
-            found[name] = {"failed": worker.wait(until)}
-        for name in found:
-            if "all" in found[name]["failed"]:
+            results[name] = {"failed": worker.wait(until)}
+        for name in results:
+            if "all" in results[name]["failed"]:
                 workers.pop(name).stop()  # before others measure
-        keep(found)
+        keep(results)
         for _ in range(rounds):
             for name, worker in list(workers.items()):
                 measured = worker.measure(time.monotonic() + seconds)
-                found[name]["failed"] |= measured.pop("failed", {})
-                if "all" in found[name]["failed"]:
+                results[name]["failed"] |= measured.pop("failed", {})
+                if "all" in results[name]["failed"]:
                     workers.pop(name).stop()
                 for case, number in measured.items():
-                    found[name].setdefault(case, []).append(number)
-                keep(found)
+                    results[name].setdefault(case, []).append(number)
+                keep(results)
     finally:
         for worker in workers.values():
             worker.stop()
@@ -236,10 +236,10 @@ def machine() -> dict[str, str]:
         "import jax, json; d = jax.devices()[0]; print(json.dumps({'device': d.device_kind,"
         "'backend': d.platform, 'jax': jax.__version__, 'runtime': d.client.platform_version}))"
     )
-    asked = [sys.executable, "-c", show]
-    said = json.loads(subprocess.run(asked, capture_output=True, text=True, check=True).stdout)
-    asked[2] = "import torch; print(torch.__version__)"
-    torch = subprocess.run(asked, capture_output=True, text=True).stdout.strip() or "none"
+    command = [sys.executable, "-c", show]
+    said = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+    command[2] = "import torch; print(torch.__version__)"
+    torch = subprocess.run(command, capture_output=True, text=True).stdout.strip() or "none"
     said |= {"torch": torch, "python": platform.python_version(), "cores": str(os.cpu_count())}
     return {**said, "date": datetime.date.today().isoformat()}
 
@@ -267,8 +267,8 @@ def main() -> None:
         began, jobs = time.monotonic(), make(flags.quick)
         jobs = {name: {**job, "seconds": flags.seconds} for name, job in jobs.items()}
 
-        def keep(found: dict[str, Any], part: str = part) -> None:
-            raw.setdefault(part, {})[here["device"]] = {"machine": here, "found": found}
+        def keep(results: dict[str, Any], part: str = part) -> None:
+            raw.setdefault(part, {})[here["device"]] = {"machine": here, "found": results}
             write_json(path, raw)
 
         contest(jobs, 1 if flags.quick else rounds, keep, LATEST * flags.seconds)

@@ -104,12 +104,12 @@ def products(job: dict):
         return times(x_BTD, params["read_out"])
 
     def run(params):
-        def one(params, _):
+        def one_step(params, _):
             out_BTV, pull = jax.vjp(logits, params)
             moved = lambda p, g: p - 1e-6 * g
             return jax.tree.map(moved, params, pull(jnp.ones_like(out_BTV))[0]), None
 
-        return jax.lax.scan(one, params, length=job["steps"])[0]
+        return jax.lax.scan(one_step, params, length=job["steps"])[0]
 
     params = jax.vmap(init)(jax.random.split(jax.random.key(0), shares))
     chunk = jax.jit(lambda params: over_seeds(run, params))
@@ -127,8 +127,8 @@ def attention_products():
         s_BHQK = product(q_BHQC, transposed(k_BHKC))
         return product(s_BHQK, v_BHKC), (q_BHQC, k_BHKC, v_BHKC, s_BHQK)
 
-    def backward(kept, g_BHQC):
-        q_BHQC, k_BHKC, v_BHKC, s_BHQK = kept
+    def backward(residuals, g_BHQC):
+        q_BHQC, k_BHKC, v_BHKC, s_BHQK = residuals
         dv_BHCK = product(transposed(g_BHQC), s_BHQK)
         ds_BHQK = product(g_BHQC, transposed(v_BHKC))
         dk_BHCK = product(transposed(q_BHQC), ds_BHQK)

@@ -53,7 +53,7 @@ def unpack(archive: Path, folder: Path) -> int:
                 files = {m.name: m for m in packed if m.name.startswith(f"{name}/") and m.isfile()}
                 if (folder / name).exists() and not _half_unpacked(packed, files, folder):
                     continue
-                with tempfile.TemporaryDirectory(dir=_made(folder), prefix=".") as part:
+                with tempfile.TemporaryDirectory(dir=_new_folder(folder), prefix=".") as part:
                     packed.extractall(part, [*files.values()], filter="data")
                     if not (folder / name).exists():
                         Path(part, name).rename(folder / name)
@@ -77,15 +77,15 @@ def _half_unpacked(
         return False
     whole = True
     for file, member in files.items():
-        kept = (folder / file).read_bytes() if (folder / file).is_file() else b""
+        begun = (folder / file).read_bytes() if (folder / file).is_file() else b""
         content = packed.extractfile(member)
-        if content is None or not content.read().startswith(kept):
+        if content is None or not content.read().startswith(begun):
             return False
-        whole &= len(kept) == member.size and (folder / file).is_file()
+        whole &= len(begun) == member.size and (folder / file).is_file()
     return not whole
 
 
-def _made(folder: Path) -> Path:
+def _new_folder(folder: Path) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     return folder
 
@@ -102,29 +102,29 @@ def missing(argument: str = "", task: str = "") -> list[str]:
 
 def measure(names: Sequence[str], argument: str = "", *options: str) -> int:
     """Runs points of a sweep; returns its exit status, 0 if there are none."""
-    given = [f"--config={_config(argument)}", f"--folder={FOLDER}", *options]
-    return sweep.main([*given, *(f"--point={name}" for name in names)]) if names else 0
+    arguments = [f"--config={_config(argument)}", f"--folder={FOLDER}", *options]
+    return sweep.main([*arguments, *(f"--point={name}" for name in names)]) if names else 0
 
 
 def confirm(*options: str) -> int:
     """Runs what the checks of a finished board lack; returns the exit status of the last sweep."""
-    found = [runs.read(path) for path in sorted(runs.finished([FOLDER]))]
-    board, reference = by_task(by_setting(found)[0]), found[0].config["reference"]
+    stored = [runs.read(path) for path in sorted(runs.finished([FOLDER]))]
+    board, reference = by_task(by_setting(stored)[0]), stored[0].config["reference"]
     both, status = ends(board, reference), 0
     top = [reference, *both[:ENDS]]
     doubled = {task: unfinished(rows, [reference, *both]) for task, rows in board.items()}
-    for kind, asked in ("doubled", doubled), ("second", dict.fromkeys(board, top)):
-        done = checked(found, kind == "doubled")
-        for task, names in asked.items():
+    for kind, by_task_name in ("doubled", doubled), ("second", dict.fromkeys(board, top)):
+        done = checked(stored, kind == "doubled")
+        for task, names in by_task_name.items():
             argument = ",".join([kind, *(name for name in names if (task, name) not in done)])
             if argument != kind:
                 status = status or measure(missing(argument, task), argument, *options)
     return status
 
 
-def checked(found: Sequence[StoredRun], doubled: bool) -> set[tuple[str, str]]:
+def checked(stored: Sequence[StoredRun], doubled: bool) -> set[tuple[str, str]]:
     """The (task, method) pairs that runs with twice the steps have, or those in other settings."""
-    board, *others = by_setting(found)
+    board, *others = by_setting(stored)
     groups = (g for g in others if is_longer(changes(board, g)) == doubled)
     return {
         (task, name) for group in groups for task, rows in by_task(group).items() for name in rows

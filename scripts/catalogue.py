@@ -37,9 +37,9 @@ def main(arguments: list[str] | None = None) -> int:
         print(error, file=sys.stderr)
         return 2
     measured = store.read_archive(flags.out) if flags.out.exists() else {}
-    for name, found in store.measure_all(names):
+    for name, measurement in store.measure_all(names):
         print(name, flush=True)
-        measured[name] = found
+        measured[name] = measurement
     store.pack(flags.out, {name: measured[name] for name in CATALOG if name in measured})
     print(f"archive: {flags.out} ({flags.out.stat().st_size / 1e6:.1f} MB)")
     return 0

@@ -72,11 +72,11 @@ def cases(only: str, backend: str) -> list[tuple[str, str]]:
             raise SystemExit(f"--only: {pattern!r} matches no method of the catalogue")
         names |= dict.fromkeys(matching)
     with compile_for(backend, jax.devices()[:1]):
-        found = [(name, "kernel") for name in names if takes_form(name, "kernel")]
+        cases = [(name, "kernel") for name in names if takes_form(name, "kernel")]
     if backend == "tpu":
         plain = lambda encoding: encoding.bias is None and encoding.walk is None
-        found += [(name, "auto") for name, _ in found if plain(encoding_of(name))]
-    return found
+        cases += [(name, "auto") for name, _ in cases if plain(encoding_of(name))]
+    return cases
 
 
 def checked(case: tuple[str, str], backend: str, until: float) -> Row:
@@ -88,11 +88,11 @@ def checked(case: tuple[str, str], backend: str, until: float) -> Row:
     tokens, dims = TOKENS.get(backend, TOKENS_ELSEWHERE), SHAPE.get(backend, SHAPE_ELSEWHERE)
     try:
         start = methods.both_ways(name, dims, tokens, backend)
-        calls = {of: start(of) for of in ("reference", form, "dense")}
+        calls = {which: start(which) for which in ("reference", form, "dense")}
         with COMPUTING:
-            found = {of: jax.device_get(call()) for of, call in calls.items()}
-        exact = found.pop("reference")
-        errors = {of: methods.distances(arrays, exact) for of, arrays in found.items()}
+            results = {which: jax.device_get(call()) for which, call in calls.items()}
+        exact = results.pop("reference")
+        errors = {which: methods.distances(arrays, exact) for which, arrays in results.items()}
     except Exception as error:  # of a compiler: whatever it is, it is a result
         line = str(error).strip().partition("\n")[0]
         return Row(shown, form, {}, f"{type(error).__name__}: {line[:160]}")

@@ -41,18 +41,18 @@ def main(arguments: list[str] | None = None) -> int:
             if flags.runs[0].suffix == ".xz":
                 archive = flags.runs[0]
                 folders = sorted(stack.enter_context(runs.unpacked(archive)).iterdir())
-                found = findings(load(*folders))
+                verdicts = findings(load(*folders))
             else:
-                found = findings(load(*flags.runs))
+                verdicts = findings(load(*flags.runs))
                 archive = flags.to / "results" / "claims.tar.xz"
                 names = [f"run{n}" for n in range(1, len(flags.runs) + 1)]
                 runs.pack(archive, flags.runs, names, ["claims.json"])
         except ValueError as error:
             print(error, file=sys.stderr)
             return 2
-    publish(found, page, archive)
-    print(banner(found))
-    print(f"{len(found)} of {len(LEDGER)} claims: {page}")
+    publish(verdicts, page, archive)
+    print(banner(verdicts))
+    print(f"{len(verdicts)} of {len(LEDGER)} claims: {page}")
     return 0
 
 

@@ -227,8 +227,8 @@ def main() -> None:
     programs, names = record["programs"], matching(args.chip, args.only)
     if args.check:
         apart = {name: compile_apart(args.chip, name, "", args.seconds) for name in names}
-        lines = [line for name, one in apart.items()
-                 for line in differences(one, programs.get(name), name)]  # fmt: skip
+        lines = [line for name, record in apart.items()
+                 for line in differences(record, programs.get(name), name)]  # fmt: skip
         raise SystemExit("\n".join(lines) if lines else 0)
     for name in names:
         before = programs.get(name, {})

@@ -29,20 +29,20 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--dry-run", action="store_true", help="prints it, and sends nothing")
     flags = parser.parse_args(arguments)
     try:
-        found = [runs.read(path) for path in runs.finished(flags.folders)]
-        made = dashboard.workspace(flags.entity, flags.project, flags.name, found)
+        stored = [runs.read(path) for path in runs.finished(flags.folders)]
+        workspace = dashboard.workspace(flags.entity, flags.project, flags.name, stored)
     except ValueError as error:
         print(error, file=sys.stderr)
         return 2
     if flags.dry_run:
-        print(dashboard.serialise(made))
+        print(dashboard.serialise(workspace))
         return 0
     try:
-        made.save()
+        workspace.save()
     except Exception as error:
         print(f"W&B: {str(error).strip().splitlines()[0]}", file=sys.stderr)
         return 1
-    print(made.url)
+    print(workspace.url)
     return 0
 
 

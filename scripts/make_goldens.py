@@ -82,9 +82,9 @@ def save_models() -> None:
     folder.mkdir(parents=True, exist_ok=True)
     with torch.no_grad():
         rows = []
-        for row, found in models.models():
+        for row, arrays in models.models():
             rows.append({"version": importlib.metadata.version("transformers"), **row})
-            files |= {f"{row['case']}/{name}": found[name] for name in found}
+            files |= {f"{row['case']}/{name}": arrays[name] for name in arrays}
     np.savez_compressed(folder / "models.npz", **files)
     (folder / "models.json").write_text(json.dumps(rows, indent=1) + "\n")
     print(f"{len(rows)} models in {folder}")
@@ -109,11 +109,11 @@ def save_checkpoints(case: str | None) -> None:
         with np.load(folder / "logits.npz") as old:
             files = {name: old[name] for name in old.files if keep(name.split("/")[0])}
     with torch.no_grad():
-        for row, found in checkpoints.checkpoints(case):
+        for row, arrays in checkpoints.checkpoints(case):
             if not case and row["case"] in OTHER_VERSIONS:
                 continue
             rows.append({"version": importlib.metadata.version("transformers"), **row})
-            files |= {f"{row['case']}/{name}": found[name] for name in found}
+            files |= {f"{row['case']}/{name}": arrays[name] for name in arrays}
     np.savez_compressed(folder / "logits.npz", **files)
     (folder / "models.json").write_text(json.dumps(rows) + "\n")
     print(f"{len(rows)} models in {folder}")
@@ -124,10 +124,10 @@ def check_saved(folder: pathlib.Path) -> None:
     path = FOLDER / "checkpoints" / "models.json"
     rows = json.loads(path.read_text())
     with torch.no_grad(), np.load(FOLDER / "checkpoints" / "logits.npz") as frozen:
-        found = checkpoints.check_saved(folder, dict(frozen))
-    rows = [{**row, "saved": found.get(row["case"], row.get("saved"))} for row in rows]
+        digests = checkpoints.check_saved(folder, dict(frozen))
+    rows = [{**row, "saved": digests.get(row["case"], row.get("saved"))} for row in rows]
     path.write_text(json.dumps(rows) + "\n")
-    print(f"{len(found)} saved models have the same logits")
+    print(f"{len(digests)} saved models have the same logits")
 
 
 def main() -> None:
@@ -137,13 +137,13 @@ def main() -> None:
     )
     flags.add_argument("--case", help="one case of --only=checkpoints")
     flags.add_argument("--saved", type=pathlib.Path, help="check models that our code saved there")
-    given = flags.parse_args()
-    only = given.only
-    if given.saved:
-        check_saved(given.saved)
+    arguments = flags.parse_args()
+    only = arguments.only
+    if arguments.saved:
+        check_saved(arguments.saved)
         return
     if only in (None, "checkpoints"):
-        save_checkpoints(given.case)
+        save_checkpoints(arguments.case)
     if only == "checkpoints":
         return
     if only in (None, "huggingface"):
@@ -156,16 +156,16 @@ def main() -> None:
     rows = [old for old in rows if old["case"].split("/")[0] != only]
     files = collections.defaultdict(dict)
     with torch.no_grad():
-        found = (value for family in FAMILIES for value in vars(family).values())
-        methods = filter(inspect.isgeneratorfunction, found)
+        members = (value for family in FAMILIES for value in vars(family).values())
+        methods = filter(inspect.isgeneratorfunction, members)
         for golden in itertools.chain.from_iterable(method() for method in methods):
             name, setting = golden.case.split("/")
             if only in (None, name):
                 rows.append(row(golden))
-                for side, found in (("in", golden.inputs), ("out", golden.outputs)):
-                    files[name] |= {f"{setting}/{side}/{key}": found[key] for key in found}
-    for name, found in files.items():
-        np.savez_compressed(FOLDER / f"{name}.npz", **found)
+                for side, arrays in (("in", golden.inputs), ("out", golden.outputs)):
+                    files[name] |= {f"{setting}/{side}/{key}": arrays[key] for key in arrays}
+    for name, arrays in files.items():
+        np.savez_compressed(FOLDER / f"{name}.npz", **arrays)
     rows.sort(key=lambda row: row["case"])
     manifest.write_text(json.dumps(rows, indent=1) + "\n")
     print(f"{len(files)} methods, {len(rows)} goldens in all, in {FOLDER}")

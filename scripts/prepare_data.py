@@ -51,7 +51,7 @@ def prepare(name: str, dry_run: bool) -> None:
         print(line, flush=True)
     if dry_run:
         return
-    if not _own(name) and importlib.util.find_spec("tensorflow") is None:
+    if not _is_ours(name) and importlib.util.find_spec("tensorflow") is None:
         raise ValueError(f"{name}: preparing a public set needs TensorFlow, once: {EXTRA}")
     builder.download_and_prepare()
     print(f"prepared; read it with --config.task.name=tfds:{name}")
@@ -61,7 +61,7 @@ def takes(builder: Any) -> list[str]:
     """Returns lines that say what preparing takes, as far as TFDS knows beforehand."""
     sizes = [info.size for info in (builder.url_infos or {}).values()]
     size = f"{sum(sizes) / 2**20:,.1f} MiB in {len(sizes)} files" if sizes else "size not known"
-    if _own(builder.name):
+    if _is_ours(builder.name):
         size = "nothing"
     free = shutil.disk_usage(next(p for p in Path(builder.data_dir).parents if p.exists())).free
     return [
@@ -77,7 +77,7 @@ def _builder(name: str) -> Any:
     base, _, config = name.partition(":")[0].partition("/")
     import tensorflow_datasets as tfds
 
-    if _own(name):
+    if _is_ours(name):
         import posenc_jax.lab.tasks.tfds_builder  # noqa: F401 - registers our sets
     elif base not in tfds.list_builders(with_community_datasets=False):
         raise ValueError(f"{name}: TFDS shows this set only where TensorFlow is: {EXTRA}")
@@ -90,7 +90,7 @@ def _builder(name: str) -> Any:
         raise ValueError(f"{name}: {' '.join(str(error).split())}") from None
 
 
-def _own(name: str) -> bool:
+def _is_ours(name: str) -> bool:
     return name.partition("/")[0] == "posenc_jax"
 
 

@@ -79,10 +79,10 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--workdir", type=Path, default=ROOT / "runs/pretrained_model")
-    given = parser.parse_args()
+    flags = parser.parse_args()
     task = tasks.make("stdlib", stretch=32768)
     budget = Budget()
-    params, bits = train(task, budget, Checkpoints(given.workdir))
+    params, bits = train(task, budget, Checkpoints(flags.workdir))
     pretrained.save(FOLDER, CONFIG, params)
     byte_tokenizer().save(str(FOLDER / "tokenizer.json"))
     (FOLDER / "README.md").write_text(card(task, budget, bits), "utf-8")
@@ -100,8 +100,8 @@ def train(task: Any, budget: Budget, checkpoints: Checkpoints) -> tuple[Any, lis
     )
     examples = Examples(rows_of(task, budget, (LENGTH, LENGTH), LENGTH), valid, ())
     state, bits = programs.start([budget.rate], [0]), []
-    for found in checkpoints.newest():
-        state, bits = fill(state, found.leaves), found.note["bits"]
+    for saved in checkpoints.newest():
+        state, bits = fill(state, saved.leaves), saved.note["bits"]
         break
 
     def save(state, step, metrics) -> None:
@@ -129,10 +129,10 @@ def byte_tokenizer() -> Tokenizer:
     shown = [b for b in shown if b != 0xAD]
     more = iter(range(256, 512))
     vocab = {chr(b) if b in shown else chr(next(more)): b for b in range(256)}
-    made = Tokenizer(models.BPE(vocab, []))
-    made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    made.decoder = decoders.ByteLevel()
-    return made
+    tokenizer = Tokenizer(models.BPE(vocab, []))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    return tokenizer
 
 
 def card(task: tasks.Task, budget: Budget, bits: list[float]) -> str:

@@ -35,16 +35,16 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--attention", action="store_true", help="maps of attention on the page")
     flags = parser.parse_args(arguments)
     try:
-        found = runs.finished(flags.folders)
-        for run in found if flags.attention else ():
+        finished = runs.finished(flags.folders)
+        for run in finished if flags.attention else ():
             attention.save_weights(run)
-        if len(found) == 1 and flags.out is None and not flags.attention:
-            experiments.show(str(found[0]))
+        if len(finished) == 1 and flags.out is None and not flags.attention:
+            experiments.show(str(finished[0]))
             return 0
         out = flags.out or Path(
-            os.path.commonpath([run.parent for run in found]), "comparison.html"
+            os.path.commonpath([run.parent for run in finished]), "comparison.html"
         )
-        merged = comparison.compare(found, out)
+        merged = comparison.compare(finished, out)
     except ValueError as error:
         print(error, file=sys.stderr)
         return 2

@@ -160,8 +160,8 @@ def _search(sweep: Sweep, configs: dict, folder: Path, flags: argparse.Namespace
     def show(trial: search.Trial) -> None:
         status, value = trial.status, "" if trial.value is None else f"{trial.value:.5g}"
         clock = f"{status.seconds:.0f} s" if status.seconds >= 1 else ""
-        given = " ".join(f"{field}={_short(v)}" for field, v in trial.drawn.items())
-        parts = (f"{trial.name}: {status.state}", value, given, clock, status.note)
+        drawn_values = " ".join(f"{field}={_short(v)}" for field, v in trial.drawn.items())
+        parts = (f"{trial.name}: {status.state}", value, drawn_values, clock, status.note)
         line = "  ".join(part for part in parts if part)
         if status.state == "running":
             progress.update(Text(line))
@@ -174,13 +174,13 @@ def _search(sweep: Sweep, configs: dict, folder: Path, flags: argparse.Namespace
     if stopped:
         print(f"stopped; start it again and it goes on: {folder}", file=sys.stderr)
         return Interrupted.status
-    if (found := search.best(trials, drawn)) is None:
+    if (best_trial := search.best(trials, drawn)) is None:
         print(f"failed: no trial has {drawn.objective}; see the logs in {folder}", file=sys.stderr)
         return 1
     done = [folder / trial.name for trial in trials if trial.status.state == "finished"]
     comparison.compare(done, folder / "report.html", sweep.name)
-    fields = " ".join(f"--config.{field}={sweeps.text(v)}" for field, v in found.drawn.items())
-    print(f"best: {found.name}: {drawn.objective} {found.value:.5g}: {fields}")
+    fields = " ".join(f"--config.{field}={sweeps.text(v)}" for field, v in best_trial.drawn.items())
+    print(f"best: {best_trial.name}: {drawn.objective} {best_trial.value:.5g}: {fields}")
     console.print(f"report: {folder / 'report.html'}", highlight=False, soft_wrap=True)
     return 0
 
@@ -257,13 +257,13 @@ def _skypilot(sweep: Sweep, configs: dict, folder: Path, flags: argparse.Namespa
     if any("stdlib" in sweeps.dotted(config).values() for config in configs.values()):
         options["text_sha256"] = corpus.standard_library_sha256()
     with tempfile.TemporaryDirectory() as unkept:
-        kept = Path(unkept) if flags.dry_run else folder / "skypilot"
-        files = skypilot.files(sweep, kept, **options)
+        task_folder = Path(unkept) if flags.dry_run else folder / "skypilot"
+        files = skypilot.files(sweep, task_folder, **options)
         rows = max(map(_rows, configs.values()))
         print(slices.summary(flags.tpu, rows, len(sweep.points)), flush=True)
         if flags.dry_run:
             print("---\n".join(files.values()), end="", flush=True)
-        kept.mkdir(parents=True, exist_ok=True)
+        task_folder.mkdir(parents=True, exist_ok=True)
         for path, text in files.items():
             path.write_text(text, "utf-8")
         paths = [*files]

@@ -76,10 +76,10 @@ def t5_weights() -> Golden:
     config = T5Config(d_model=6, d_kv=head, num_heads=heads, attn_implementation="eager")
     module = modeling_t5.T5Attention(config, has_relative_attention_bias=True, layer_idx=0)
     x = normal(case, 1, time, 6)
-    _, _, made = reset(module, case)(x)
+    _, _, probs = reset(module, case)(x)
     q, k = projected(x, heads, module.q, module.k)
     return attended(
-        case, "transformers", "T5Attention", {"scaled": False}, {"scaled": True}, q, k, made,
+        case, "transformers", "T5Attention", {"scaled": False}, {"scaled": True}, q, k, probs,
         causal=False, params__table=module.relative_attention_bias.weight,
     )  # fmt: skip
 
@@ -96,10 +96,10 @@ def alibi() -> Iterator[Golden]:
         q, k = drawn("alibi", 1, 9, heads, 4)
         bloom = modeling_bloom.build_alibi_tensor(torch.ones(1, 9), heads, torch.float32)
         mpt = modeling_mpt.build_mpt_alibi_tensor(heads, 9)
-        for family, made in (("bloom.build_alibi_tensor", bloom), ("build_mpt_alibi_tensor", mpt)):
+        for family, bias in (("bloom.build_alibi_tensor", bloom), ("build_mpt_alibi_tensor", mpt)):
             yield attended(
                 f"alibi/{family} {heads}", "transformers", family, {}, {}, q, k,
-                weights(q, k, made.reshape(1, heads, 1, 9)),
+                weights(q, k, bias.reshape(1, heads, 1, 9)),
             )  # fmt: skip
 
 
@@ -110,9 +110,11 @@ def swin_2d() -> Iterator[Golden]:
         ("timm", "RelPosBias", timm.layers.RelPosBias, 3),
     ):
         case = f"swin_2d/{package}"
-        made = reset(module(window_size=(window, window), num_heads=heads), case)
-        bias = (made if package == "transformers" else made.get_bias)()
-        table = made.relative_position_bias_table.reshape(2 * window - 1, 2 * window - 1, heads)
+        bias_module = reset(module(window_size=(window, window), num_heads=heads), case)
+        bias = (bias_module if package == "transformers" else bias_module.get_bias)()
+        table = bias_module.relative_position_bias_table.reshape(
+            2 * window - 1, 2 * window - 1, heads
+        )
         yield biased(
             case, package, name, {"window": window}, {}, grid(window, window), bias[0],
             params__0__table=table,
@@ -160,12 +162,12 @@ def swin_v2() -> Iterator[Golden]:
     last.weight.mul_(0.02)  # sums of 512 normal numbers would be rounded too far from ours
     module.logit_scale.zero_()
     x = normal(case, 1, 16, 12)
-    _, made = module(x, output_attentions=True)
+    _, probs = module(x, output_attentions=True)
     q, k = projected(x, heads, module.query, module.key)
     unit = torch.nn.functional.normalize
     yield attended(
         case, "transformers", "Swinv2SelfAttention", {"window": trained}, {"window": 9},
-        unit(q, dim=-1) * 6**0.5, unit(k, dim=-1), made, causal=False, pos=grid(*window),
+        unit(q, dim=-1) * 6**0.5, unit(k, dim=-1), probs, causal=False, pos=grid(*window),
         params__0__w1=first.weight.T, params__0__b1=first.bias, params__0__w2=last.weight.T,
     )  # fmt: skip
 

@@ -116,23 +116,23 @@ def opened(folder: pathlib.Path, config: dict[str, Any]) -> Any:
 
 def logits(model) -> dict[str, np.ndarray]:
     """Returns the logits [T, V] of both documents; of T5 those of either after the other."""
-    found, both = {}, documents()
+    logits_by_document, both = {}, documents()
     for n, ids in enumerate(both):
-        given = {"input_ids": ids}
+        inputs = {"input_ids": ids}
         if model.config.is_encoder_decoder:
-            given = {"input_ids": both[1 - n], "decoder_input_ids": ids}
-        found[str(n)] = model(**given, use_cache=False).logits[0].numpy()
-    return found
+            inputs = {"input_ids": both[1 - n], "decoder_input_ids": ids}
+        logits_by_document[str(n)] = model(**inputs, use_cache=False).logits[0].numpy()
+    return logits_by_document
 
 
 def written(folder: pathlib.Path, case: str) -> dict[str, Any]:
     """Writes a case as a folder with drawn weights, and returns the shapes of its tensors."""
     kind, fields, _ = CASES[case]
     config = {"model_type": kind, **fields}
-    made = CONFIG_MAPPING[kind].from_dict(json.loads(json.dumps(config)))
+    model_config = CONFIG_MAPPING[kind].from_dict(json.loads(json.dumps(config)))
     auto = {"t5": "Seq2SeqLM", "bert": "MaskedLM", "roberta": "MaskedLM", "deberta-v2": "MaskedLM"}
     name = f"AutoModelFor{auto.get(kind, 'CausalLM')}"
-    getattr(transformers, name).from_config(made).save_pretrained(folder)
+    getattr(transformers, name).from_config(model_config).save_pretrained(folder)
     with safe_open(folder / "model.safetensors", "np") as file:
         shapes = {name: file.get_slice(name).get_shape() for name in file.keys()}  # noqa: SIM118
     if case.startswith("t5 gated"):
@@ -155,22 +155,22 @@ def checkpoints(only: str | None = None) -> Iterator[tuple[dict[str, Any], dict[
             folder = pathlib.Path(name)
             shapes = written(folder, case)
             config = json.loads((folder / "config.json").read_text())
-            found = logits(opened(folder, config))
+            frozen = logits(opened(folder, config))
         row = {"case": case, "config": config, "wrong": wrong, "tensors": shapes}
         row["saves"] = {**config, **SAVED.get(case, {})}
-        print(case, *(f"{np.abs(x).mean():.3f}" for x in found.values()), flush=True)
-        yield row, found
+        print(case, *(f"{np.abs(x).mean():.3f}" for x in frozen.values()), flush=True)
+        yield row, frozen
 
 
 def check_saved(folder: pathlib.Path, frozen: dict[str, np.ndarray]) -> dict[str, str]:
     """Returns the digest of each case that our code saved, if its logits are the frozen ones."""
-    found = {}
+    digests = {}
     for case, (kind, _, _) in CASES.items():
         if not (folder / case).exists():
             continue
         config = json.loads((folder / case / "config.json").read_text())
         assert config["model_type"] == kind
-        for name, made in logits(opened(folder / case, config)).items():
-            np.testing.assert_allclose(made, frozen[f"{case}/{name}"], rtol=0, atol=1e-5)
-        found[case] = digest(folder / case)
-    return found
+        for name, logits_TV in logits(opened(folder / case, config)).items():
+            np.testing.assert_allclose(logits_TV, frozen[f"{case}/{name}"], rtol=0, atol=1e-5)
+        digests[case] = digest(folder / case)
+    return digests

@@ -34,12 +34,12 @@ def shaw() -> Iterator[Golden]:
         module = modeling_seamless_m4t_v2.SeamlessM4Tv2ConformerSelfAttention(config)
         reset(module, case)
         x = normal(case, 1, time, heads * head)
-        _, made = module(x)
+        _, probs = module(x)
         q, k = projected(x, heads, module.linear_q, module.linear_k)
         keys = module.distance_embedding.weight.flip(0)
         yield attended(
             case, "transformers", "SeamlessM4Tv2ConformerSelfAttention", {"distance": distance},
-            {}, q, k, made, causal=False,
+            {}, q, k, probs, causal=False,
             params__0__keys=keys[None].repeat(heads, 1, 1),
         )  # fmt: skip
 
@@ -56,13 +56,13 @@ def transformer_xl() -> Iterator[Golden]:
         r = torch.einsum(
             "tbd,dhc->tbhc", model.relative_positional_encoding(queries, keys, bsz=1), layer.r
         )
-        _, made = layer.rel_attn_core(
+        _, probs = layer.rel_attn_core(
             *(x.transpose(0, 1) for x in (q, k, v)), r, output_attentions=True,
             attn_mask=late[:, :, None, None] if causal else None,
         )  # fmt: skip
         yield attended(
             case, "transformers", "XLNetRelativeAttention.rel_attn_core", {}, {}, q, k,
-            made.permute(2, 3, 0, 1), causal=causal, params__w__0=layer.r,
+            probs.permute(2, 3, 0, 1), causal=causal, params__w__0=layer.r,
             params__u=layer.r_w_bias, params__v=layer.r_r_bias,
         )  # fmt: skip
 
@@ -94,13 +94,13 @@ def deberta() -> Iterator[Golden]:
             q, k, _ = module.in_proj(x).reshape(1, time, heads, 3 * head).chunk(3, -1)
             rows = family.build_relative_position(x, x)
         query_of.bias.zero_()
-        _, made = module(
+        _, probs = module(
             x, torch.ones(1, 1, time, time), True, relative_pos=rows, rel_embeddings=table
         )
         options = {"buckets": buckets, "distance": distance, "flipped": False}
         yield attended(
             case, "transformers", f"{family.__name__.split('.')[-2]}.DisentangledSelfAttention",
-            options, {"flipped": True}, q, k, made, causal=False, params__table=table,
+            options, {"flipped": True}, q, k, probs, causal=False, params__table=table,
             params__keys__0=key_of.weight.T.reshape(12, heads, head),
             params__queries__0=query_of.weight.T.reshape(12, heads, head),
         )  # fmt: skip
@@ -112,10 +112,11 @@ def cope() -> Iterator[Golden]:
         module = reset(x_transformers.CoPE(head, heads, length), case)
         layer = attend.Attend(heads=heads, causal=True, cope=module)
         q, k = drawn(case, 1, time, heads, head)
-        _, kept = layer(*(x.transpose(1, 2) for x in (q, k, k)))
+        _, intermediates = layer(*(x.transpose(1, 2) for x in (q, k, k)))
         yield attended(
             case, "x-transformers", "Attend(cope=CoPE)", {"length": length, "scaled": False},
-            {"scaled": True}, q, k, kept.post_softmax_attn, params__0__table=module.pos_emb,
+            {"scaled": True}, q, k, intermediates.post_softmax_attn,
+            params__0__table=module.pos_emb,
         )  # fmt: skip
 
 
@@ -127,13 +128,13 @@ def fox() -> Iterator[Golden]:
         x, gate = normal(case, 1, time, heads * head), torch.nn.Linear(heads * head, heads)
         if package == "fla-core":
             function, g = "naive_forgetting_attn", functional.logsigmoid(reset(gate, case)(x))
-            made = naive(q, k, units(time, heads), g).permute(0, 2, 1, 3)
+            probs = naive(q, k, units(time, heads), g).permute(0, 2, 1, 3)
         else:
             function = "DataDependentAlibi"
             module = reset(x_transformers.DataDependentAlibi(heads * head, heads), case)
-            gate, made = module.to_forget_gates[0], weights(q, k, module(x))
+            gate, probs = module.to_forget_gates[0], weights(q, k, module(x))
         yield attended(
-            case, package, function, {}, {}, q, k, made, x=x,
+            case, package, function, {}, {}, q, k, probs, x=x,
             params__0__gate=gate.weight.T, params__0__gate_bias=gate.bias,
         )  # fmt: skip
 
@@ -153,13 +154,13 @@ def path() -> Iterator[Golden]:
         down, up = normal(f"{case} down", width, rank), normal(f"{case} up", rank, width)
         beta = reset(torch.nn.Linear(width, heads), case)
         w = functional.normalize((x @ down @ up).reshape(1, time, heads, head), dim=-1)
-        made = naive(
+        probs = naive(
             q, k, units(time, heads), w, 2 * beta(x).sigmoid(), torch.zeros(1, time, heads),
             head**-0.5, chunk,
         )  # fmt: skip
         yield attended(
             case, "fla-core", "naive_path_attn", {"rank": rank}, {}, q, k,
-            made.permute(0, 2, 1, 3), x=x, params__0__down=down,
+            probs.permute(0, 2, 1, 3), x=x, params__0__down=down,
             params__0__up=up.reshape(rank, heads, head), params__0__beta=beta.weight.T,
             params__0__beta_bias=beta.bias,
         )  # fmt: skip
@@ -167,12 +168,12 @@ def path() -> Iterator[Golden]:
 
 def stick_breaking() -> Iterator[Golden]:
     naive = lone_file("fla-core", "fla/ops/stickbreaking_attn/naive.py")["naive_stickbreaking_attn"]
-    for own, heads, head, time in ((False, 2, 6, 9), (True, 3, 4, 6)):
+    for sees_itself, heads, head, time in ((False, 2, 6, 9), (True, 3, 4, 6)):
         q, k = drawn("stick_breaking", 1, time, heads, head)
-        made, _ = naive(q, k, units(time, heads), attend_current=own)
+        probs, _ = naive(q, k, units(time, heads), attend_current=sees_itself)
         yield attended(
-            f"stick_breaking/fla {own}", "fla-core", "naive_stickbreaking_attn", {"own": own},
-            {"own": not own}, q, k, made.permute(0, 2, 1, 3),
+            f"stick_breaking/fla {sees_itself}", "fla-core", "naive_stickbreaking_attn",
+            {"own": sees_itself}, {"own": not sees_itself}, q, k, probs.permute(0, 2, 1, 3),
         )  # fmt: skip
 
 
@@ -186,9 +187,9 @@ def wall() -> Iterator[Golden]:
         x, width = normal(case, 1, time, heads * head), heads * head
         gate = reset(torch.nn.Linear(width, width), case)
         g = functional.logsigmoid(gate(x)).reshape(1, time, heads, head)
-        made = naive(q, k, units(time, heads), g, scale=head**-0.5)
+        probs = naive(q, k, units(time, heads), g, scale=head**-0.5)
         yield attended(
-            case, "fla-core", "naive_wall_attn", {}, {}, q, k, made.permute(0, 2, 1, 3), x=x,
+            case, "fla-core", "naive_wall_attn", {}, {}, q, k, probs.permute(0, 2, 1, 3), x=x,
             params__0__gate=gate.weight.T.reshape(width, heads, head),
             params__0__gate_bias=gate.bias.reshape(heads, head),
         )  # fmt: skip
@@ -237,11 +238,11 @@ def decomposed() -> Iterator[Golden]:
     config = SamVisionConfig(hidden_size=width, num_attention_heads=heads, use_rel_pos=True)
     module = reset(modeling_sam.SamVisionAttention(config, window_size=side), case)
     x = normal(case, 1, side * side, width)
-    _, made = module(x.reshape(1, side, side, width))
+    _, probs = module(x.reshape(1, side, side, width))
     q, k, _ = module.qkv(x).reshape(1, side * side, 3, heads, head).unbind(2)
     yield attended(
         case, "transformers", "SamVisionAttention", {"window": side}, {}, q, k,
-        made.reshape(1, heads, side * side, side * side), causal=False, pos=grid(side, side),
+        probs.reshape(1, heads, side * side, side * side), causal=False, pos=grid(side, side),
         params__0__rows=module.rel_pos_h, params__0__columns=module.rel_pos_w,
     )  # fmt: skip
     case, rows, columns, heads, head = "decomposed/timm", 4, 3, 3, 4

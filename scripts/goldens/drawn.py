@@ -27,8 +27,8 @@ def _drawn(name: str, shape: tuple[int, ...]) -> np.ndarray:
 
 def digest(folder: pathlib.Path) -> str:
     """Returns the SHA-256 of a folder's config and tensors, whatever their order in the file."""
-    found = hashlib.sha256(json.dumps(json.loads((folder / "config.json").read_text())).encode())
+    digest = hashlib.sha256(json.dumps(json.loads((folder / "config.json").read_text())).encode())
     with safe_open(folder / "model.safetensors", "np") as file:
         for name in sorted(file.keys()):
-            found.update(name.encode() + file.get_tensor(name).tobytes())
-    return found.hexdigest()
+            digest.update(name.encode() + file.get_tensor(name).tobytes())
+    return digest.hexdigest()

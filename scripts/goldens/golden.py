@@ -80,12 +80,12 @@ def reset(module: torch.nn.Module, case: str) -> torch.nn.Module:
 
 def arrays(**tensors: torch.Tensor) -> dict[str, np.ndarray]:
     """Returns NumPy arrays; whole numbers as int32, "__" in a name as "/"."""
-    found = {}
+    arrays = {}
     for name, tensor in tensors.items():
         array = tensor.detach().numpy()
         whole = np.issubdtype(array.dtype, np.integer)
-        found[name.replace("__", "/")] = array.astype(np.int32) if whole else array.copy()
-    return found
+        arrays[name.replace("__", "/")] = array.astype(np.int32) if whole else array.copy()
+    return arrays
 
 
 def weights(q, k, bias: Any = 0.0, causal: bool = True) -> torch.Tensor:

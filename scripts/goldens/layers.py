@@ -40,10 +40,10 @@ def irope() -> Iterator[Golden]:
         case = f"irope/{name}"
         module = reset(modeling_llama4.Llama4TextAttention(config, layer), case)
         x = normal(case, 1, time, 12)
-        _, made = module(x, freqs, mask)
+        _, probs = module(x, freqs, mask)
         q, k = projected(x, heads, module.q_proj, module.k_proj)
         yield attended(
-            case, "transformers", "Llama4TextAttention", options | more, wrong, q, k, made,
+            case, "transformers", "Llama4TextAttention", options | more, wrong, q, k, probs,
             layer=layer,
         )  # fmt: skip
 
@@ -81,22 +81,22 @@ def windows(case, config, module, turns, options, wrong, layer) -> Golden:
     local = config.layer_types[layer] == "sliding_attention"
     make_mask = create_sliding_window_causal_mask if local else create_causal_mask
     mask = make_mask(config, x, None, None, position_ids=count(time))
-    _, made = module(x, turns, mask)
+    _, probs = module(x, turns, mask)
     q, k = normed(module, "q", x, heads), normed(module, "k", x, heads)
     return attended(
-        case, "transformers", type(module).__name__, options, wrong, q, k, made, layer=layer
+        case, "transformers", type(module).__name__, options, wrong, q, k, probs, layer=layer
     )  # fmt: skip
 
 
 def normed(module, side: str, x: torch.Tensor, heads: int) -> torch.Tensor:
     """Queries or keys [B, T, H, C] after their norm, if any: of each head, or of all at once."""
-    made = getattr(module, f"{side}_proj")(x)
+    projection = getattr(module, f"{side}_proj")(x)
     norm = getattr(module, f"{side}_norm", None)
-    apart = made.reshape(*x.shape[:2], heads, -1)
+    apart = projection.reshape(*x.shape[:2], heads, -1)
     if norm is None:
         return apart
     of_a_head = norm.weight.shape[0] == apart.shape[-1]
-    return norm(apart) if of_a_head else norm(made).reshape(apart.shape)
+    return norm(apart) if of_a_head else norm(projection).reshape(apart.shape)
 
 
 YARN = {

@@ -49,11 +49,11 @@ class Seen:
         return torch.zeros_like(value), None
 
 
-def still(module, args, made):
+def still(module, args, output):
     """A forward hook for rotary embeddings: the rotation by 0."""
-    if isinstance(made, tuple):
-        return torch.ones_like(made[0]), torch.zeros_like(made[1])
-    return torch.ones_like(made)
+    if isinstance(output, tuple):
+        return torch.ones_like(output[0]), torch.zeros_like(output[1])
+    return torch.ones_like(output)
 
 
 def seen(model, pos, moves: bool) -> list:
@@ -83,7 +83,7 @@ def tokens() -> torch.Tensor:
 
 def by_layer(model, pos, scaled: bool) -> dict[str, torch.Tensor]:
     """Queries and keys before rotation and the weights of each layer; `scaled` by the model."""
-    found = {}
+    arrays = {}
     moved = seen(model, pos, moves=True)
     rows = zip(moved, seen(model, pos, moves=False), strict=True)
     for n, ((q, k, added, scale), (q_still, k_still, _, _)) in enumerate(rows):
@@ -91,26 +91,26 @@ def by_layer(model, pos, scaled: bool) -> dict[str, torch.Tensor]:
         scale = scale if scaled else q.shape[-1] ** -0.5
         every_k = k.repeat_interleave(q.shape[1] // k.shape[1], dim=1)
         s = q @ every_k.transpose(2, 3) * scale / size + added
-        found |= {f"{n}__q": q_still.transpose(1, 2) / size, f"{n}__k": k_still.transpose(1, 2)}
-        found[f"{n}__weights"] = s.softmax(-1)
-    return found
+        arrays |= {f"{n}__q": q_still.transpose(1, 2) / size, f"{n}__k": k_still.transpose(1, 2)}
+        arrays[f"{n}__weights"] = s.softmax(-1)
+    return arrays
 
 
 def fused(model) -> dict[str, torch.Tensor]:
     """The same of a model with an attention of its own, whose projections are one."""
-    found, made = {}, []
+    arrays, hooked = {}, []
     with ExitStack() as stack:
         for name, module in model.named_modules():
             if name.endswith(FUSED):
                 module.weight.mul_(0.1)
-                hook = lambda module, args, out: made.append(out)
+                hook = lambda module, args, out: hooked.append(out)
                 stack.callback(module.register_forward_hook(hook).remove)
         attentions = model(tokens(), output_attentions=True, use_cache=False).attentions
-    for n, (qkv, weights) in enumerate(zip(made, attentions, strict=True)):
+    for n, (qkv, weights) in enumerate(zip(hooked, attentions, strict=True)):
         q, k = qkv.chunk(3, -1)[:2] if "mpt" in model.config.model_type else split(qkv)
-        found |= {f"{n}__q": q.reshape(1, TIME, 2, -1), f"{n}__k": k.reshape(1, TIME, 2, -1)}
-        found[f"{n}__weights"] = weights
-    return found
+        arrays |= {f"{n}__q": q.reshape(1, TIME, 2, -1), f"{n}__k": k.reshape(1, TIME, 2, -1)}
+        arrays[f"{n}__weights"] = weights
+    return arrays
 
 
 def split(qkv: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -121,45 +121,45 @@ def split(qkv: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
 
 def table(model) -> dict[str, torch.Tensor]:
     """What the model adds to its embeddings, and the table that it is from."""
-    made = []
+    outputs = []
     (module,) = (m for name, m in model.named_modules() if name.endswith(TABLES))
-    module.register_forward_hook(lambda module, args, out: made.append(out))
+    module.register_forward_hook(lambda module, args, out: outputs.append(out))
     model(tokens())
-    code = made[0].expand(1, -1, -1)
+    code = outputs[0].expand(1, -1, -1)
     learned = isinstance(module, torch.nn.Embedding)
     return {"code": code} | ({"params__table": module.weight} if learned else {})
 
 
 def t5(model, decoder: bool) -> dict[str, torch.Tensor]:
     stack = model.decoder if decoder else model.encoder
-    found = by_layer(stack, None, scaled=True)
+    arrays = by_layer(stack, None, scaled=True)
     for n, block in enumerate(stack.block):
         attention = block.layer[0].SelfAttention
         if attention.has_relative_attention_bias:
-            each = "params__" if model.config.model_type == "t5" else f"params__{n}__"
-            found[f"{each}table"] = attention.relative_attention_bias.weight
-    return found
+            prefix = "params__" if model.config.model_type == "t5" else f"params__{n}__"
+            arrays[f"{prefix}table"] = attention.relative_attention_bias.weight
+    return arrays
 
 
 def deberta(model) -> dict[str, torch.Tensor]:
-    found: dict[str, Any] = {"params__table": model.encoder.rel_embeddings.weight}
-    made: dict[str, list] = {"q": [], "k": []}
+    arrays: dict[str, Any] = {"params__table": model.encoder.rel_embeddings.weight}
+    projections: dict[str, list] = {"q": [], "k": []}
     for n, layer in enumerate(model.encoder.layer):
-        own = layer.attention.self
+        attention = layer.attention.self
         for side, kind in (("query", "queries"), ("key", "keys")):
-            getattr(own, f"{side}_proj").weight.mul_(0.2)
-            pos = getattr(own, f"pos_{side}_proj")
+            getattr(attention, f"{side}_proj").weight.mul_(0.2)
+            pos = getattr(attention, f"pos_{side}_proj")
             pos.weight.mul_(0.2)
             if pos.bias is not None:
                 pos.bias.zero_()
-            found[f"params__{kind}__{n}"] = pos.weight.T.reshape(32, 2, 16)
-            keep = lambda module, args, out, side=side: made[side[0]].append(out)
-            getattr(own, f"{side}_proj").register_forward_hook(keep)
+            arrays[f"params__{kind}__{n}"] = pos.weight.T.reshape(32, 2, 16)
+            keep = lambda module, args, out, side=side: projections[side[0]].append(out)
+            getattr(attention, f"{side}_proj").register_forward_hook(keep)
     attentions = model(tokens(), output_attentions=True).attentions
     for n, weights in enumerate(attentions):
-        found |= {f"{n}__{x}": made[x][n].reshape(1, TIME, 2, 16) for x in "qk"}
-        found[f"{n}__weights"] = weights
-    return found
+        arrays |= {f"{n}__{x}": projections[x][n].reshape(1, TIME, 2, 16) for x in "qk"}
+        arrays[f"{n}__weights"] = weights
+    return arrays
 
 
 def frozen(case: str, model) -> dict[str, torch.Tensor]:
@@ -176,14 +176,14 @@ def frozen(case: str, model) -> dict[str, torch.Tensor]:
     if "vl" in kind:
         pos = torch.stack([pos, pos // 3, pos % 3])
         return {"pos": pos.permute(1, 2, 0)} | by_layer(model, pos, scaled=False)
-    found = by_layer(model, pos, scaled=kind.startswith("deepseek"))
+    arrays = by_layer(model, pos, scaled=kind.startswith("deepseek"))
     if (
         kind == "deepseek_v3" and model.config.rope_interleave
     ):  # which reorders channels as it turns them
         for name in [f"{n}__{side}" for n in range(2) for side in "qk"]:
-            plain, turned = found[name].split([6, 8], -1)
-            found[name] = torch.cat([plain, turned.unflatten(-1, (2, 4)).mT.flatten(-2)], -1)
-    return found
+            plain, turned = arrays[name].split([6, 8], -1)
+            arrays[name] = torch.cat([plain, turned.unflatten(-1, (2, 4)).mT.flatten(-2)], -1)
+    return arrays
 
 
 def models() -> Iterator[tuple[dict[str, Any], dict[str, np.ndarray]]]:
@@ -193,10 +193,10 @@ def models() -> Iterator[tuple[dict[str, Any], dict[str, np.ndarray]]]:
     """
     for case, (kind, fields, wrong) in CASES.items():
         config = {"model_type": kind, **SMALL, **fields}
-        made = CONFIG_MAPPING[kind].from_dict(json.loads(json.dumps(config)))
-        saved = {"model_type": kind} | json.loads(made.to_json_string())
-        made._attn_implementation = "eager"
-        model = reset(transformers.AutoModel.from_config(made), case).float()
+        model_config = CONFIG_MAPPING[kind].from_dict(json.loads(json.dumps(config)))
+        saved = {"model_type": kind} | json.loads(model_config.to_json_string())
+        model_config._attn_implementation = "eager"
+        model = reset(transformers.AutoModel.from_config(model_config), case).float()
         causal = kind not in ("modernbert", "deberta-v2", "t5", "umt5") or "decoder" in case
         row = {"case": case, "config": config, "saved": saved, "wrong": wrong, "causal": causal}
         yield row, arrays(**frozen(case, model))

@@ -148,17 +148,17 @@ def xpos() -> Iterator[Golden]:
             x_transformers.apply_rotary_pos_emb(heads_first(x), freqs, gain)
         )
         q, k = drawn("xpos", 1, time, 2, head)
-        made = weights(turn(q, gain), turn(k, gain**-1))
-        yield decayed("x-transformers", "RotaryEmbedding(use_xpos)", span, q, k, made)
+        probs = weights(turn(q, gain), turn(k, gain**-1))
+        yield decayed("x-transformers", "RotaryEmbedding(use_xpos)", span, q, k, probs)
     authors = lone_file("torchscale", "torchscale/component/xpos_relative_position.py")
     module = authors["XPOS"](8, scale_base=6)
     q, k = drawn("xpos torchscale", 1, 9, 1, 8)
-    made = weights(module(q[:, :, 0])[:, :, None], module(k[:, :, 0], downscale=True)[:, :, None])
-    yield decayed("torchscale", "XPOS", 6, q, k, made)
+    probs = weights(module(q[:, :, 0])[:, :, None], module(k[:, :, 0], downscale=True)[:, :, None])
+    yield decayed("torchscale", "XPOS", 6, q, k, probs)
 
 
-def decayed(package, function, span, q, k, made) -> Golden:
+def decayed(package, function, span, q, k, probs) -> Golden:
     options = {"span": float(span), "pairing": "interleaved"}
     return attended(
-        f"xpos/{package} {span}", package, function, options, {"span": 512.0}, q, k, made
+        f"xpos/{package} {span}", package, function, options, {"span": 512.0}, q, k, probs
     )

@@ -16,17 +16,19 @@ WAYS = "forward", "backward"
 
 def prepared(job: dict[str, Any]) -> Prepared:
     """One case for each way and length; see `scripts/bench_gpu.py` for the job."""
-    of = _ours if "method" in job else _jax_nn
+    implementation = _ours if "method" in job else _jax_nn
     return prepare(job, {
-        f"{way}/{length}": lambda way=way, length=length: _case(of, job, way, length)
+        f"{way}/{length}": lambda way=way, length=length: _case(implementation, job, way, length)
         for length in job["lengths"] for way in WAYS
     })  # fmt: skip
 
 
-def _case(of: Callable, job: dict[str, Any], way: str, length: int) -> Callable[[], float]:
+def _case(
+    implementation: Callable, job: dict[str, Any], way: str, length: int
+) -> Callable[[], float]:
     shape = max(1, job["tokens"] // length), length, job["heads"], job["head"]
     qkv = jax.random.normal(jax.random.key(1), (3, *shape), jnp.bfloat16)
-    forward, learned = of(job, *shape)
+    forward, learned = implementation(job, *shape)
     weight_BTHC = jax.random.normal(jax.random.key(2), shape, jnp.bfloat16)
 
     def loss(learned, q, k, v):

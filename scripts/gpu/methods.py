@@ -40,7 +40,7 @@ def _dims(job: dict[str, Any]) -> Dims:
     return Dims(job["heads"] * job["head"], job["heads"], job["head"], 1)
 
 
-def _given(name: str, dims: Dims, batch: int, tokens: int) -> tuple:
+def _inputs(name: str, dims: Dims, batch: int, tokens: int) -> tuple:
     """Parameters, x, queries, keys, values and the output's gradient."""
     keys = iter(jax.random.split(jax.random.key(0), 64))
     noisy = lambda x: x + NOISE * jax.random.normal(next(keys), x.shape, x.dtype)
@@ -61,8 +61,8 @@ def _output(name: str, dims: Dims, at: Layout, form: str, params, x_BTD, q, k, v
 def _errors(job: dict[str, Any], name: str) -> Callable[[], Any]:
     start = both_ways(name, _dims(job), job["few"], "gpu")
     reference = jax.device_get(start("reference")())
-    found = {form: distances(start(form)(), reference) for form in ("kernel", "dense")}
-    return lambda: found
+    errors = {form: distances(start(form)(), reference) for form in ("kernel", "dense")}
+    return lambda: errors
 
 
 def both_ways(
@@ -80,9 +80,9 @@ def both_ways(
     at = layout(real_BT.astype(jnp.int32), pos)
 
     @partial(jax.jit, static_argnums=0)
-    def run(form, g, *given):
+    def run(form, g, *inputs):
         real_BT11 = real_BT[..., None, None]
-        o, pull = jax.vjp(partial(_output, name, dims, at, form), *given)
+        o, pull = jax.vjp(partial(_output, name, dims, at, form), *inputs)
         gradients = pull(jnp.where(real_BT11, g, 0).astype(o.dtype))
         return jnp.where(real_BT11, o, 0), gradients
 
@@ -90,13 +90,13 @@ def both_ways(
 
     def start(form: str) -> Callable[[], Any]:
         exact = form == "reference"
-        given = _given(name, dims, 2, tokens)
-        *given, g = jax.tree.map(lambda x: _cast(x, "float32" if exact else DTYPE), given)
+        inputs = _inputs(name, dims, 2, tokens)
+        *inputs, g = jax.tree.map(lambda x: _cast(x, "float32" if exact else DTYPE), inputs)
         precision = jax.default_matmul_precision("highest" if exact else None)
         with compile_for(backend, jax.devices()[:1]), precision:
             if form not in compiled:
-                compiled[form] = run.lower("dense" if exact else form, g, *given).compile()
-        return lambda: compiled[form](g, *given)
+                compiled[form] = run.lower("dense" if exact else form, g, *inputs).compile()
+        return lambda: compiled[form](g, *inputs)
 
     return start
 
@@ -105,33 +105,33 @@ def _cast(x: jax.Array, dtype: str) -> jax.Array:
     return x.astype(dtype) if x.dtype == DTYPE else x
 
 
-def distances(found: Any, reference: Any) -> dict[str, float]:
+def distances(computed: Any, reference: Any) -> dict[str, float]:
     """Of the output, and the largest of a gradient that is not zero but for rounding."""
     norm = lambda x: float(np.linalg.norm(np.asarray(x, np.float64)))
-    output, *gradients = zip(jax.tree.leaves(found), jax.tree.leaves(reference), strict=True)
+    output, *gradients = zip(jax.tree.leaves(computed), jax.tree.leaves(reference), strict=True)
     least = ZERO * max(norm(exact) for _, exact in gradients)
     seen = [_distance(*pair) for pair in gradients if norm(pair[1]) > least]
     return {"output": _distance(*output), "gradient": max(seen)}
 
 
-def _distance(found, reference) -> float:
-    found, reference = (np.asarray(x, np.float64) for x in (found, reference))
-    return float(np.linalg.norm(found - reference) / np.linalg.norm(reference))
+def _distance(computed, reference) -> float:
+    computed, reference = (np.asarray(x, np.float64) for x in (computed, reference))
+    return float(np.linalg.norm(computed - reference) / np.linalg.norm(reference))
 
 
 def _time(job: dict[str, Any], name: str, way: str) -> Callable[[], float]:
     dims, tokens = _dims(job), job["tokens"]
     at = layout_of(name, tokens)
-    *given, g = _given(name, dims, 1, tokens)
+    *inputs, g = _inputs(name, dims, 1, tokens)
     forward = partial(_output, name, dims, at, "kernel")
-    loss = lambda *given: (forward(*given) * g).astype(jnp.float32).sum()
+    loss = lambda *inputs: (forward(*inputs) * g).astype(jnp.float32).sum()
     argnums = tuple(range(5))
     run = jax.jit(jax.grad(loss, argnums) if way == "backward" else forward)
 
     def measure():
         with compile_for("gpu"):
-            return milliseconds(lambda: run(*given), jax.block_until_ready)
+            return milliseconds(lambda: run(*inputs), jax.block_until_ready)
 
     with compile_for("gpu"):
-        jax.block_until_ready(run(*given))
+        jax.block_until_ready(run(*inputs))
     return measure

@@ -77,28 +77,28 @@ def page(raw: Mapping[str, Any]) -> str:
     return "\n".join(parts)
 
 
-def _attention(found: Mapping[str, Any]) -> str:
-    cases = [case for one in found.values() for case in one if case != "failed"]
+def _attention(by_contestant: Mapping[str, Any]) -> str:
+    cases = [case for results in by_contestant.values() for case in results if case != "failed"]
     lengths = sorted({int(case.split("/")[1]) for case in cases})
     columns = [f"{way}, {length:,}" for length in lengths for way in ("forward", "backward")]
 
-    def cell(one: Mapping[str, Any], length: int, way: str) -> str:
-        times = one.get(f"{way}/{length}")
+    def cell(cases: Mapping[str, Any], length: int, way: str) -> str:
+        times = cases.get(f"{way}/{length}")
         if times is None:
-            return "failed" if one["failed"].get(f"{way}/{length}") else ""
+            return "failed" if cases["failed"].get(f"{way}/{length}") else ""
         ms, sequences = median(times), max(1, TOKENS // length)
         flop = 2 * sequences * HEADS * HEAD * length**2
         return f"{ms:.2f}" + (f" ({flop / ms / 1e9:.0f})" if way == "forward" else "")
 
     rows = [
-        [name, *(cell(one, n, way) for n in lengths for way in ("forward", "backward"))]
-        for name, one in found.items()
-        if len(one) > 1 or one["failed"]
+        [name, *(cell(results, n, way) for n in lengths for way in ("forward", "backward"))]
+        for name, results in by_contestant.items()
+        if len(results) > 1 or results["failed"]
     ]
-    return _table(["", *columns], rows) + _failures(found)
+    return _table(["", *columns], rows) + _failures(by_contestant)
 
 
-def _errors(found: Mapping[str, Any]) -> str:
+def _errors(by_method: Mapping[str, Any]) -> str:
     columns = ["", "output, kernel", "dense", "gradient, kernel", "dense"]
 
     def row(name: str, error: Mapping[str, Any]) -> list[str]:
@@ -107,64 +107,73 @@ def _errors(found: Mapping[str, Any]) -> str:
         ]
         return [name, *("" if x is None else f"{x:.4f}" for x in shown)]
 
-    return _by_method(columns, {name: row(name, x[0]) for name, x in _cases(found).items()}, found)
+    return _by_method(
+        columns, {name: row(name, x[0]) for name, x in _cases(by_method).items()}, by_method
+    )
 
 
-def _times(found: Mapping[str, Any]) -> str:
-    cases = _cases(found)
+def _times(by_method: Mapping[str, Any]) -> str:
+    cases = _cases(by_method)
     names = {case.split("/")[0] for case in cases}
 
     def row(name: str) -> list[str]:
         times = [cases.get(f"{name}/{way}") for way in ("forward", "backward")]
         return [name, *(f"{min(x):.2f}" if x else "" for x in times)]
 
-    return _by_method(["", "forward", "backward"], {name: row(name) for name in names}, found)
+    return _by_method(["", "forward", "backward"], {name: row(name) for name in names}, by_method)
 
 
-def _cases(found: Mapping[str, Any]) -> dict[str, Any]:
+def _cases(by_process: Mapping[str, Any]) -> dict[str, Any]:
     """What all processes measured."""
-    return {case: v for one in found.values() for case, v in one.items() if case != "failed"}
+    return {
+        case: v
+        for results in by_process.values()
+        for case, v in results.items()
+        if case != "failed"
+    }
 
 
-def _by_method(columns: list[str], rows: Mapping[str, list[str]], found: Mapping[str, Any]) -> str:
+def _by_method(
+    columns: list[str], rows: Mapping[str, list[str]], by_process: Mapping[str, Any]
+) -> str:
     table = _table(columns, [rows[name] for name in sorted(rows)])
-    return f"{len(rows)} methods.\n\n" + table + _failures(found)
+    return f"{len(rows)} methods.\n\n" + table + _failures(by_process)
 
 
-def _steps(found: Mapping[str, Any]) -> str:
+def _steps(by_process: Mapping[str, Any]) -> str:
     rows = [
         [name, f"{median(times):.1f}", f"{TOKENS / median(times):.0f}"]
-        for name, one in found.items()
-        for form, times in one.items()
+        for name, results in by_process.items()
+        for form, times in results.items()
         if form != "failed"
     ]
-    return _table(["", "ms a step", "thousand bytes in a second"], rows) + _failures(found)
+    return _table(["", "ms a step", "thousand bytes in a second"], rows) + _failures(by_process)
 
 
-def _board(found: Mapping[str, Any]) -> str:
+def _board(by_process: Mapping[str, Any]) -> str:
     rows = [
         [names, f"{trainings:.0f}", f"{3600 * trainings / rate:.0f}", f"{rate:,.0f}"]
-        for names, one in found.items()
-        for rate, trainings in one.get("an hour", ())
+        for names, results in by_process.items()
+        for rate, trainings in results.get("an hour", ())
     ]
-    return _table(["methods", "trainings", "seconds", "in an hour"], rows) + _failures(found)
+    return _table(["methods", "trainings", "seconds", "in an hour"], rows) + _failures(by_process)
 
 
-def _seeds(found: Mapping[str, Any]) -> str:
+def _seeds(by_process: Mapping[str, Any]) -> str:
     rows = [
         [name, seeds, f"{median(times):.2f}", f"{median(times) / int(seeds):.2f}"]
-        for name, one in found.items()
-        for seeds, times in one.items()
+        for name, results in by_process.items()
+        for seeds, times in results.items()
         if seeds != "failed"
     ]
-    return _table(["", "seeds", "a step", "of one seed"], rows) + _failures(found)
+    return _table(["", "seeds", "a step", "of one seed"], rows) + _failures(by_process)
 
 
-def _failures(found: Mapping[str, Any]) -> str:
+def _failures(by_process: Mapping[str, Any]) -> str:
     """What is missing, by reason."""
     by_reason: dict[str, dict[str, list[str]]] = {}
-    for name, one in found.items():
-        for case, why in one["failed"].items():
+    for name, results in by_process.items():
+        for case, why in results["failed"].items():
             where = by_reason.setdefault(_reason(why), {})
             where.setdefault(name, []).append("" if case == "all" else case)
     lines = []

@@ -73,15 +73,15 @@ def by_length(board: Sequence[StoredRun], others: Sequence[Sequence[StoredRun]])
 
 def _answer(rows: Mapping[str, Row], reference: str) -> str:
     """Returns two sentences: which methods learned the task, and which carry further."""
-    own = {name: row for name, row in rows.items() if SHUFFLED not in name}
-    learned = {name for name, row in own.items() if row.learned}
-    gains = {name: one.gain.mean for name, one in compared(own, reference).items()
-             if one.gain and "gain" in one.stars}  # fmt: skip
+    ordered = {name: row for name, row in rows.items() if SHUFFLED not in name}
+    learned = {name for name, row in ordered.items() if row.learned}
+    gains = {name: comparison.gain.mean for name, comparison in compared(ordered, reference).items()
+             if comparison.gain and "gain" in comparison.stars}  # fmt: skip
     better = {name for name, gain in gains.items() if gain > 0}
-    missing = own.keys() - learned
+    missing = ordered.keys() - learned
     without = f"; not {_listed(missing)}" if missing else ""
     return (
-        f"{len(learned)} of {len(own)} methods learned it{without}. "
+        f"{len(learned)} of {len(ordered)} methods learned it{without}. "
         f"Clearly better than {reference} beyond the window: {_listed(better)}; clearly worse: "
         f"{_listed(gains.keys() - better)}. For all others the difference is within its "
         "uncertainty, or they did not learn the task."
@@ -90,14 +90,18 @@ def _answer(rows: Mapping[str, Row], reference: str) -> str:
 
 def _table(rows: Mapping[str, Row], reference: str) -> str:
     """Returns a row for each method that learned the task, the largest gain first."""
-    found = {name: one for name, one in compared(rows, reference).items() if one.gain}
+    comparisons = {
+        name: comparison
+        for name, comparison in compared(rows, reference).items()
+        if comparison.gain
+    }
     lines = ["| method | parameters | within the window | gain | cost |", "|---|---|---|---|---|"]
-    for name in sorted(found, key=lambda name: -_mean(found[name].gain)):
-        one, row = found[name], rows[name]
+    for name in sorted(comparisons, key=lambda name: -_mean(comparisons[name].gain)):
+        comparison, row = comparisons[name], rows[name]
         if not row.learned or SHUFFLED in name:
             continue
-        gain, cost = (_written(x, what in one.stars) for what, x in
-                      (("gain", one.gain), ("cost", one.cost)))  # fmt: skip
+        gain, cost = (_written(x, what in comparison.stars) for what, x in
+                      (("gain", comparison.gain), ("cost", comparison.cost)))  # fmt: skip
         within = mean(row.scores["exact_match"][row.windows[0]])
         lines.append(f"| {label(name)} | {row.parameters:,} | {within:.3f} | {gain} | {cost} |")
     return "\n".join(lines)
@@ -118,9 +122,9 @@ def _listed(names: Set[str]) -> str:
     return ", ".join(sorted(names)) or "none"
 
 
-def ledger(found: Sequence[Finding]) -> str:
+def ledger(findings: Sequence[Finding]) -> str:
     """Returns a table of the claims that a choice depends on, with the verdicts of the ledger."""
-    by_id = {finding.claim.id: finding for finding in found}
+    by_id = {finding.claim.id: finding for finding in findings}
     lines = ["| claim | our verdict |", "|---|---|"]
     lines += [f"| [{by_id[id].claim.text}](claims.md#{id}) | {by_id[id].verdict} |"
               for id in CLAIMS if id in by_id]  # fmt: skip

@@ -31,9 +31,9 @@ def _list(part: str) -> str:
     margin = len(part) - len(part.lstrip(" "))
     lines = []
     for line in part.split("\n"):
-        found = FIELD.match(line)
-        if found and len(found[1]) == margin:
-            lines.append(f"- `{found[2]}`: {found[3]}")
+        match = FIELD.match(line)
+        if match and len(match[1]) == margin:
+            lines.append(f"- `{match[2]}`: {match[3]}")
         else:
             lines.append(f"  {line.strip()}")
     return "\n".join(lines)

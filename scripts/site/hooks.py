@@ -69,30 +69,34 @@ def on_config(config: Any) -> Any:
 
 
 def _catalogue() -> list[dict[str, list[dict[str, str]]]]:
-    found = families(CATALOG).items()
-    return [{FAMILIES[kind]: [{n: f"methods/{n}.md"} for n in own]} for kind, own in found]
+    by_family = families(CATALOG).items()
+    return [{FAMILIES[kind]: [{n: f"methods/{n}.md"} for n in names]} for kind, names in by_family]
 
 
 def on_files(files: Any, config: Any) -> Any:
     """Adds the pages that are generated, and the files outside of docs/ that pages link to."""
     stored = {name: runs.read_archive(RESULTS / f"{name}.tar.xz") for name in EXPERIMENTS}
-    documents = {name: experiments.document(own)[1:] for name, own in stored.items()}
+    documents = {
+        name: experiments.document(stored_runs)[1:] for name, stored_runs in stored.items()
+    }
     in_setting, *others = by_setting(stored["leaderboard"])
     measured = store.catalogue(RESULTS / "catalogue.tar.xz", ROOT / "build" / "catalogue")
     benchmarks = json.loads((RESULTS / "benchmarks.json").read_text("utf-8"))
     differing = (ROOT / "docs" / "differences.md").read_text("utf-8")
-    counted = {name: own.cost for name, own in measured.items()}
+    counted = {name: method.cost for name, method in measured.items()}
     pages = {
         **of_methods(measured),
         **methods.pages(counted, documents["leaderboard"][1], benchmarks, differing),
         **notebooks.pages(ROOT / "examples"),
-        "encodings.md": encodings_table.markdown(counted, (own.made for own in measured.values())),
+        "encodings.md": encodings_table.markdown(
+            counted, (method.made for method in measured.values())
+        ),
         "choosing.md": choosing.page(RESULTS, in_setting, others),
         "reference.md": reference.page(),
         **{at: mended((ROOT / path).read_text("utf-8"), path) for path, at in WHOLE.items()},
     }
-    for name, own in stored.items():
-        pages |= records.pages(name, own, *documents[name])
+    for name, stored_runs in stored.items():
+        pages |= records.pages(name, stored_runs, *documents[name])
     pages |= records.other_pages(RESULTS)
     for path, content in pages.items():
         files.append(File.generated(config, path, content=content))
@@ -106,12 +110,15 @@ def on_files(files: Any, config: Any) -> Any:
 
 def of_methods(measured: Mapping[str, store.Measured]) -> dict[str, str]:
     """Returns path -> text of the gallery, of each card, and of the explorer."""
-    drawn = {name: gallery.figure(name, own.card) for name, own in measured.items()}
-    maps = {name: (own.maps, own.shape) for name, own in measured.items() if own.maps}
-    points = {name: own.points for name, own in measured.items() if own.points}
+    drawn = {name: gallery.figure(name, method.card) for name, method in measured.items()}
+    maps = {name: (method.maps, method.shape) for name, method in measured.items() if method.maps}
+    points = {name: method.points for name, method in measured.items() if method.points}
     return {
         "gallery/index.html": gallery.html(drawn),
-        **{f"gallery/{name}.svg": cards.standalone(own.card) for name, own in measured.items()},
+        **{
+            f"gallery/{name}.svg": cards.standalone(method.card)
+            for name, method in measured.items()
+        },
         "explorer.html": explorer.html(points, maps),
     }
 
@@ -129,8 +136,8 @@ def on_page_markdown(markdown: str, page: Any, **rest: Any) -> str:
 
 def outside(text: str, path: str) -> set[str]:
     """Returns the files of the repository outside of docs/ that a page links to, but no page."""
-    targets = {posixpath.normpath(posixpath.join(posixpath.dirname(path), found[1]))
-               for found in LINK.finditer(text)}  # fmt: skip
+    targets = {posixpath.normpath(posixpath.join(posixpath.dirname(path), link[1]))
+               for link in LINK.finditer(text)}  # fmt: skip
     return {t for t in targets if not t.startswith("docs/") and not t.endswith(".ipynb")
             and t not in WHOLE and (ROOT / t).is_file()}  # fmt: skip
 
@@ -142,13 +149,13 @@ def mended(text: str, path: str) -> str:
       text: Markdown.
       path: of the page in the repository, from its root.
     """
-    own = at(path)
+    page_path = at(path)
 
-    def replaced(found: re.Match) -> str:
-        target = posixpath.normpath(posixpath.join(posixpath.dirname(path), found[1]))
+    def replaced(link: re.Match) -> str:
+        target = posixpath.normpath(posixpath.join(posixpath.dirname(path), link[1]))
         if not (ROOT / target).exists():
-            return found[0]  # the strict build names it
-        return posixpath.relpath(at(target), posixpath.dirname(own) or ".") + (found[2] or "")
+            return link[0]  # the strict build names it
+        return posixpath.relpath(at(target), posixpath.dirname(page_path) or ".") + (link[2] or "")
 
     return LINK.sub(replaced, text)
 

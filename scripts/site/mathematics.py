@@ -38,8 +38,8 @@ def _raised(text: str) -> str:
 def _end(text: str, start: int) -> int:
     """Returns where the power that begins at `start` ends."""
     if text[start] != "(":
-        found = re.compile(r"-?\w+(\[\w+\])?").match(text, start)
-        return found.end() if found else start + 1
+        match = re.compile(r"-?\w+(\[\w+\])?").match(text, start)
+        return match.end() if match else start + 1
     depth = 0
     for i in range(start, len(text)):
         depth += {"(": 1, ")": -1}.get(text[i], 0)

@@ -30,13 +30,13 @@ def pages(
       benchmarks: the content of results/benchmarks.json.
       differing: the page on public implementations that differ, which is written by hand.
     """
-    made = {"catalogue.md": index()}
+    pages = {"catalogue.md": index()}
     for name in CATALOG:
-        made[f"methods/{name}.md"] = page(
+        pages[f"methods/{name}.md"] = page(
             card(name), rows(board, name), cost(name, counted), speeds(benchmarks, name),
             differences(differing, name),
         )  # fmt: skip
-    return made
+    return pages
 
 
 def index() -> str:
@@ -124,16 +124,18 @@ def rows(board: Sequence[Section], name: str) -> dict[str, Grid]:
 
     A row is of a method if it is named alone or chained, among equal ones too.
     """
-    found = {}
+    tables = {}
     for section in board:
         for part in section.parts:
             if isinstance(part, Grid) and part.columns[0] == "method":
-                own = [row for row in part.rows if name in re.findall(r"\w+", str(row[0]))]
-                mine = part._replace(rows=own)
-                if own:  # the first rows of the ranking are in a table of their own too
-                    found = {title: grid for title, grid in found.items() if grid != mine}
-                    found.setdefault(section.title, mine)
-    return found
+                rows_of_method = [
+                    row for row in part.rows if name in re.findall(r"\w+", str(row[0]))
+                ]
+                mine = part._replace(rows=rows_of_method)
+                if rows_of_method:  # the first rows of the ranking are in a table of their own too
+                    tables = {title: grid for title, grid in tables.items() if grid != mine}
+                    tables.setdefault(section.title, mine)
+    return tables
 
 
 def joined(standing: Mapping[str, Grid]) -> dict[str, Grid]:
@@ -141,14 +143,14 @@ def joined(standing: Mapping[str, Grid]) -> dict[str, Grid]:
     by_head: dict[tuple[str, ...], dict[str, Grid]] = {}
     for title, table in standing.items():
         by_head.setdefault(tuple(table.columns), {})[title] = table
-    found = {}
-    for head, own in by_head.items():
-        if len(own) == 1:
-            found |= own
+    joined_tables = {}
+    for head, alike in by_head.items():
+        if len(alike) == 1:
+            joined_tables |= alike
         else:
-            lines = [(title, *row) for title, table in own.items() for row in table.rows]
-            found["Each task"] = Grid(("task", *head), lines, "")
-    return found
+            lines = [(title, *row) for title, table in alike.items() for row in table.rows]
+            joined_tables["Each task"] = Grid(("task", *head), lines, "")
+    return joined_tables
 
 
 def cost(name: str, counted: Mapping[str, Cost]) -> str:
@@ -160,15 +162,18 @@ def cost(name: str, counted: Mapping[str, Cost]) -> str:
 def speeds(benchmarks: Mapping[str, Any], name: str) -> list[tuple[str, str]]:
     """Returns title and table of the benchmarks that end with the method's name."""
     return [
-        (title.removesuffix(f", {name}"), "\n".join(bench.table(found, benchmarks["steps"][title])))
-        for title, found in benchmarks["contests"].items()
+        (
+            title.removesuffix(f", {name}"),
+            "\n".join(bench.table(results, benchmarks["steps"][title])),
+        )
+        for title, results in benchmarks["contests"].items()
         if title.endswith(f", {name}")
     ]
 
 
 def differences(text: str, name: str) -> list[str]:
     """Returns a line for each public implementation that differs and is made by the method."""
-    found, above = [], ""
+    lines, above = [], ""
     for line in text.splitlines():
         cells = [cell.strip() for cell in line.strip("| ").split(" | ")]
         if len(cells) != 4:
@@ -176,5 +181,5 @@ def differences(text: str, name: str) -> list[str]:
         who, what, here, by = cells
         who = above = above if who == "the same" else who
         if re.search(rf"`(?:[^`]*[^\w`])?{name}\(", here):
-            found.append(f"- {who}: {what}. Here: {here} ({by})")
-    return found
+            lines.append(f"- {who}: {what}. Here: {here} ({by})")
+    return lines

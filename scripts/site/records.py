@@ -23,16 +23,16 @@ def pages(
     """
     drawn = {path.stem for path in (DOCS / name).glob("*.png")}
     figure = lambda stem: f"../{name}/{stem}.png" if stem in drawn else f"{name}/{stem}.png"
-    found: dict[str, str | bytes] = {
+    pages: dict[str, str | bytes] = {
         f"results/{name}.md": document.whole(name, stored, said, sections, figure)
     }
     for picture in document.pictures(sections):
         if picture.name not in drawn:
-            found[f"results/{name}/{picture.name}.png"] = document.png(picture)
+            pages[f"results/{name}/{picture.name}.png"] = document.png(picture)
     for stem, grid in tables.named(sections).items():
-        found[f"results/{name}/{stem}.csv"] = tables.as_csv(grid)
-        found[f"results/{name}/{stem}.tex"] = tables.as_latex(grid)
-    return found
+        pages[f"results/{name}/{stem}.csv"] = tables.as_csv(grid)
+        pages[f"results/{name}/{stem}.tex"] = tables.as_latex(grid)
+    return pages
 
 
 def other_pages(results: Path) -> dict[str, str]:

@@ -27,15 +27,15 @@ def page() -> str:
 
 def path(name: str) -> str:
     """Returns the dotted path of a public name where it is defined; its id on the page."""
-    found = getattr(posenc_jax, name)
-    return f"{found.__module__}.{found.__qualname__}"
+    public = getattr(posenc_jax, name)
+    return f"{public.__module__}.{public.__qualname__}"
 
 
 def _entry(name: str) -> list[str]:
     """Returns the lines of a name; mkdocstrings would find a module if it has the same path."""
-    found = getattr(posenc_jax, name)
-    file = Path(inspect.getfile(found))
+    public = getattr(posenc_jax, name)
+    file = Path(inspect.getfile(public))
     if file.name == "__init__.py" and file.with_name(f"{name}.py").exists():
-        signature, said = f"`{name}{inspect.signature(found)}`", inspect.getdoc(found) or ""
+        signature, said = f"`{name}{inspect.signature(public)}`", inspect.getdoc(public) or ""
         return [f"## {name} {{ #{path(name)} }}", "", signature, "", said]
-    return [f"::: {path(name)}", *(WHOLE if hasattr(found, "_replace") else ())]
+    return [f"::: {path(name)}", *(WHOLE if hasattr(public, "_replace") else ())]
