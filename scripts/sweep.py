@@ -87,7 +87,7 @@ def _point(sweep: Sweep, name: str) -> Point:
 
 
 def _console() -> Console:
-    """Returns the console; where nobody looks at it, as in a pipe, no line of it is folded."""
+    """Returns the console. Lines are not folded if the output goes to a pipe or a file."""
     return Console(width=None if sys.stdout.isatty() else 10_000)
 
 

@@ -41,7 +41,7 @@ def _dims(job: dict[str, Any]) -> Dims:
 
 
 def _inputs(name: str, dims: Dims, batch: int, tokens: int) -> tuple:
-    """Parameters, x, queries, keys, values and the output's gradient."""
+    """Returns parameters, x, queries, keys, values and the gradient of the output, all drawn."""
     keys = iter(jax.random.split(jax.random.key(0), 64))
     noisy = lambda x: x + NOISE * jax.random.normal(next(keys), x.shape, x.dtype)
     params = encoding_of(name).init(next(keys), dims)
@@ -106,7 +106,10 @@ def _cast(x: jax.Array, dtype: str) -> jax.Array:
 
 
 def distances(computed: Any, reference: Any) -> dict[str, float]:
-    """Of the output, and the largest of a gradient that is not zero but for rounding."""
+    """Returns the distance of the output, and the largest of the gradients.
+
+    Gradients that are zero but for rounding are left out.
+    """
     norm = lambda x: float(np.linalg.norm(np.asarray(x, np.float64)))
     output, *gradients = zip(jax.tree.leaves(computed), jax.tree.leaves(reference), strict=True)
     least = ZERO * max(norm(exact) for _, exact in gradients)

@@ -124,7 +124,7 @@ def _times(by_method: Mapping[str, Any]) -> str:
 
 
 def _cases(by_process: Mapping[str, Any]) -> dict[str, Any]:
-    """What all processes measured."""
+    """Returns case -> what was measured, of all processes together."""
     return {
         case: v
         for results in by_process.values()
@@ -170,7 +170,7 @@ def _seeds(by_process: Mapping[str, Any]) -> str:
 
 
 def _failures(by_process: Mapping[str, Any]) -> str:
-    """What is missing, by reason."""
+    """Returns a list of what was not measured, by reason."""
     by_reason: dict[str, dict[str, list[str]]] = {}
     for name, results in by_process.items():
         for case, why in results["failed"].items():
@@ -184,7 +184,7 @@ def _failures(by_process: Mapping[str, Any]) -> str:
 
 
 def _reason(why: str) -> str:
-    """Without a library's own words where memory ran out."""
+    """Returns why something failed; an out-of-memory error becomes one phrase for all libraries."""
     full = any(word in why for word in ("RESOURCE_EXHAUSTED", "OutOfMemoryError: CUDA"))
     return "no memory was left beside the other contestants" if full else why
 

@@ -135,7 +135,7 @@ def on_page_markdown(markdown: str, page: Any, **rest: Any) -> str:
 
 
 def outside(text: str, path: str) -> set[str]:
-    """Returns the files of the repository outside of docs/ that a page links to, but no page."""
+    """Returns the files outside of docs/ that a page links to and that are no pages themselves."""
     targets = {posixpath.normpath(posixpath.join(posixpath.dirname(path), link[1]))
                for link in LINK.finditer(text)}  # fmt: skip
     return {t for t in targets if not t.startswith("docs/") and not t.endswith(".ipynb")
@@ -161,7 +161,7 @@ def mended(text: str, path: str) -> str:
 
 
 def at(path: str) -> str:
-    """Returns where a file of the repository is in the site's sources."""
+    """Returns the path in the site's sources of a file of the repository."""
     if path.startswith("docs/"):
         return path.removeprefix("docs/")
     if path.startswith("examples/") and path.endswith(".ipynb"):

@@ -139,7 +139,7 @@ def rows(board: Sequence[Section], name: str) -> dict[str, Grid]:
 
 
 def joined(standing: Mapping[str, Grid]) -> dict[str, Grid]:
-    """Returns title -> table, where the tables of tasks, which have one head, are one table."""
+    """Returns title -> table; tables with the same columns are one, with a column for the task."""
     by_head: dict[tuple[str, ...], dict[str, Grid]] = {}
     for title, table in standing.items():
         by_head.setdefault(tuple(table.columns), {})[title] = table

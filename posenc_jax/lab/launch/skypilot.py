@@ -138,7 +138,11 @@ def refuse_data(configs: Iterable[Mapping[str, Any]], root: Path) -> None:
 
 
 def _refuse_modules(names: Iterable[str], root: Path) -> None:
-    """ValueError: a file of the modules is outside the repository, or git ignores it."""
+    """Refuses modules whose files do not travel.
+
+    Raises:
+      ValueError: a file is outside the repository, or git ignores it.
+    """
     for _, path in sorted(imports.files(names)):
         if not path.is_relative_to(root.resolve()):
             raise ValueError(f"config.imports: {path} lies outside {root}, which is all that "

@@ -88,8 +88,8 @@ def whole(
 
 
 def shortened(parts: Sequence[Part]) -> list[Part]:
-    """Returns parts without what is folded and without long tables; a section that has nothing left
-    is left out too.
+    """Returns the parts without folded sections and long tables; a section that is then empty is
+    left out.
     """
     short: list[Part] = []
     for part in parts:
