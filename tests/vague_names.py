@@ -27,12 +27,10 @@ def bound(tree: ast.AST) -> Iterator[tuple[str, int]]:
                 yield node.id, node.lineno
             case ast.arg():
                 yield node.arg, node.lineno
-            case ast.alias(asname=str()):
-                yield node.asname, node.lineno
-            case ast.ExceptHandler(name=str()):
-                yield node.name, node.lineno
-            case ast.MatchAs(name=str()) | ast.MatchStar(name=str()):
-                yield node.name, node.lineno
+            case ast.alias(asname=str(name)) | ast.ExceptHandler(name=str(name)):
+                yield name, node.lineno
+            case ast.MatchAs(name=str(name)) | ast.MatchStar(name=str(name)):
+                yield name, node.lineno
 
 
 def is_vague(name: str) -> bool:

@@ -18,7 +18,7 @@ from posenc_jax.attention import softmax
 from posenc_jax.attention.blockwise import blockwise
 from posenc_jax.attention.derivatives import reverse_mode
 from posenc_jax.attention.frames import Frame, frame
-from posenc_jax.attention.kernels import tpu
+from posenc_jax.attention.kernels import fused
 from posenc_jax.attention.layers import Kept, Layer, check_side
 from posenc_jax.attention.mask import visible
 from posenc_jax.attention.score_options import (
@@ -174,15 +174,7 @@ def _attend(q_BQHC, k_BKGC, v_BKGC, layer: Layer, options: ScoreOptions, lse: bo
         if options.scale is not None:  # kernels divide by sqrt(C)
             q_BQHC = scaled(q_BQHC, options.scale * layer.dims.head**0.5)
         qkv = q_BQHC, k_BKGC, v_BKGC
-        if tuned_for("gpu"):  # imported here, since not every JAX has Triton
-            from posenc_jax.attention.kernels import cudnn
-
-            return reverse_mode(lambda: cudnn.kernel(*qkv, layer, sink_H, cap)), None
-        if tuned_for("tpu") and layer.chosen:  # imported here, since few programs need it
-            from posenc_jax.attention.kernels import splash
-
-            return reverse_mode(lambda: splash.kernel(*qkv, layer, sink_H, cap)), None
-        return reverse_mode(lambda: tpu.kernel(*qkv, layer, sink_H, cap)), None
+        return reverse_mode(lambda: fused(*qkv, layer, sink_H, cap)), None
     q, k, v, q_side, k_side, arranged = _sides(q_BQHC, k_BKGC, v_BKGC, layer, options)
     v = softmax.for_every_head(v, q.shape[2])
     options = _arranged(options, layer)

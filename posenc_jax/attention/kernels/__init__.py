@@ -1,1 +1,32 @@
-"""Fused kernels, which a bias enters; README.md here draws how they are put together."""
+"""Attention in fused kernels, which a bias enters: ours for a TPU and a GPU, JAX's and cuDNN's.
+
+README.md in this folder draws how ours are put together.
+"""
+
+import jax
+
+from posenc_jax.attention.kernels import tpu
+from posenc_jax.attention.layers import Layer
+from posenc_jax.backends.target import tuned_for
+
+
+def fused(
+    q_BQHC, k_BKGC, v_BKGC, layer: Layer, sink_H: jax.Array | None, cap: float | None
+) -> jax.Array:
+    """softmax(q k / sqrt(C) + bias) v over visible keys, [B, Q, H, C]; q and k are rotated.
+
+    The kernel is that of what programs are compiled for: on a GPU cuDNN's where it fits, else ours
+    in Triton; on a TPU JAX's splash attention where it fits and `form="auto"` chose the kernel,
+    else ours. On a CPU ours for a TPU is interpreted.
+    """
+    if tuned_for("gpu"):  # imported here, since not every JAX has Triton
+        from posenc_jax.attention.kernels import cudnn
+
+        kernel = cudnn.kernel
+    elif tuned_for("tpu") and layer.chosen:  # imported here, since few programs need it
+        from posenc_jax.attention.kernels import splash
+
+        kernel = splash.kernel
+    else:
+        kernel = tpu.kernel
+    return kernel(q_BQHC, k_BKGC, v_BKGC, layer, sink_H, cap)

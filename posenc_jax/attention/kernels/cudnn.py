@@ -30,7 +30,7 @@ def kernel(
     lengths = [jnp.broadcast_to(_lengths(x), rows) for x in (layer.q, layer.k)]
 
     def cudnn(*qkv):
-        q_BQHC, k_BKGC, v_BKGC, q_length_B, k_length_B = _given(*qkv, *lengths)
+        q_BQHC, k_BKGC, v_BKGC, q_length_B, k_length_B = _mapped_inputs(*qkv, *lengths)
         with jax.numpy_dtype_promotion("standard"):
             o_BQHC = jax.nn.dot_product_attention(
                 q_BQHC, k_BKGC, v_BKGC,
@@ -40,7 +40,7 @@ def kernel(
                 key_value_seq_lengths=k_length_B,
                 implementation="xla" if interpreted() else "cudnn",
             )  # fmt: skip
-        o_BQHC = _made(o_BQHC, q_BQHC)
+        o_BQHC = _mapped_output(o_BQHC, q_BQHC)
         return jnp.where((layer.q.segment_BT > 0)[..., None, None], o_BQHC, 0)
 
     return jax.lax.cond(_one_sequence(layer), cudnn, triton, q_BQHC, k_BKGC, v_BKGC)
@@ -59,16 +59,20 @@ def _takes(q_BQHC, k_BKGC, v_BKGC, layer: Layer) -> bool:
     )
 
 
-def _alike(*arrays):
-    """The arrays as they are, but `jax.vmap` maps all or none, as its rule for cuDNN needs it."""
-    some = jnp.stack([x.ravel()[0] == 0 for x in arrays]).any()
-    return tuple(jnp.where(some, x, x) for x in arrays)
+def _all_mapped(*arrays):
+    """The arrays as they are; in `jax.vmap` all are mapped if one is.
+
+    JAX's rule of cuDNN's attention for `jax.vmap` needs that. Each result is selected by a number
+    that all arrays are read for, so each depends on all.
+    """
+    any_zero = jnp.stack([x.ravel()[0] == 0 for x in arrays]).any()
+    return tuple(jnp.where(any_zero, x, x) for x in arrays)
 
 
-_given = jax.custom_vjp(_alike)
-_given.defvjp(lambda *arrays: (_alike(*arrays), None), lambda _, g: g)
-_made = jax.custom_vjp(lambda o, x: o)  # whose gradient is mapped where x is
-_made.defvjp(lambda o, x: (o, x), lambda x, g: (_alike(g, x)[0], None))
+_mapped_inputs = jax.custom_vjp(_all_mapped)
+_mapped_inputs.defvjp(lambda *arrays: (_all_mapped(*arrays), None), lambda _, g: g)
+_mapped_output = jax.custom_vjp(lambda o, x: o)  # its gradient is mapped where x is
+_mapped_output.defvjp(lambda o, x: (o, x), lambda x, g: (_all_mapped(g, x)[0], None))
 
 
 def _lengths(side: Tokens) -> jax.Array:
@@ -87,5 +91,5 @@ def _one_sequence(layer: Layer) -> jax.Array:
         return (side.segment_BT == jnp.where(here_BT, layer.q.segment_BT[:, :1], 0)).all()
 
     in_order = (jnp.diff(layer.q.index_BT, axis=1) > 0).all()
-    some = (layer.q.segment_BT[:, 0] > 0).all()
-    return alone(layer.q) & alone(layer.k) & in_order & some
+    not_empty = (layer.q.segment_BT[:, 0] > 0).all()
+    return alone(layer.q) & alone(layer.k) & in_order & not_empty

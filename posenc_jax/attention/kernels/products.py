@@ -13,4 +13,5 @@ def product(a: jax.Array, b: jax.Array, a_axis: int, b_axis: int) -> jax.Array:
 
 
 def scale(plan: Plan) -> float:
+    """1 / sqrt(C), with which kernels multiply products of queries and keys."""
     return plan.dims.head**-0.5

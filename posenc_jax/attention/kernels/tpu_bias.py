@@ -1,14 +1,14 @@
-"""A bias of any form inside a kernel: its own function, traced for one query and one key.
+"""Compiles a traced bias for a TPU: its equations in blocks of 8 keys and a block of queries.
 
-What it makes of parameters, or of them and a query, is made outside of the kernel. The rest is
-done there for 8 keys and a block of queries at a time. A value with N entries is an array
-[N, 8, Q]: each equation works on whole vectors, and to move entries costs nothing. A product with
-parameters is one of the matrix unit, by a matrix that has each parameter 8 times on a diagonal.
+A value with N entries is an array [N, 8, Q]: each equation works on whole vectors, and to move
+entries costs nothing. A product with parameters is one of the matrix unit, by a matrix that has
+each parameter 8 times on a diagonal. All heads are made at once. `traced_bias` has the equations.
 """
 
 import math
 from collections.abc import Callable, Sequence
 from functools import partial, reduce
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -18,18 +18,19 @@ from jax.experimental import pallas as pl
 from posenc_jax.attention.block_plan import Plan
 from posenc_jax.attention.block_sizes import LANES
 from posenc_jax.attention.kernels.products import product
-from posenc_jax.attention.kernels.tpu_blocks import Given, seen_conditions
+from posenc_jax.attention.kernels.tpu_blocks import Inputs, mask_conditions
 from posenc_jax.attention.kernels.traced_bias import (
+    IDENTITIES,
     MOVES,
-    OVER,
-    SAME,
-    Made,
+    REDUCTIONS,
     TracedBias,
-    _run,
-    _value,
-    before,
     bind,
     floats,
+    moved_entries,
+    outside_values,
+    reduced_entries,
+    run,
+    value,
 )
 from posenc_jax.backends.target import tuned_for
 from posenc_jax.encoding import Params, Placed
@@ -37,21 +38,36 @@ from posenc_jax.encoding import Params, Placed
 ROWS = 8  # keys at a time: the rows of a TPU's vector
 
 
-def make(bias: TracedBias, params: Params, q_placed: Placed, k_placed: Placed) -> Made:
-    """What kernels read of it. It has gradients by the parameters, none by positions."""
-    last = lambda x: jnp.swapaxes(x.reshape(*x.shape[:2], -1), 1, 2)
+class Operands(NamedTuple):
+    """What the kernels read of a bias, each a list of arrays; see `traced_bias.Reads`.
+
+    whole:   entries made of parameters, each in all places of a vector, [N, 8, LANES].
+    weights: matrices of products with parameters, [8 N', 8 N].
+    q:       entries of each query, [B|1, N, 1, Q].
+    k:       positions of keys, [B|1, N, K].
+    """
+
+    whole: Any
+    weights: Any
+    q: Any
+    k: Any
+
+
+def operands(bias: TracedBias, params: Params, q_placed: Placed, k_placed: Placed) -> Operands:
+    """What the kernels read of the bias. It has gradients by the parameters, none by positions."""
+    tokens_last = lambda x: jnp.swapaxes(x.reshape(*x.shape[:2], -1), 1, 2)
     q_placed, k_placed = jax.lax.stop_gradient((q_placed, k_placed))
     first_q, first_k = jax.tree.map(lambda x: x[0, 0], (q_placed, k_placed))
-    of_query = lambda q: [before(bias, params, q, first_k)[v] for v in bias.read.q]
+    of_query = lambda q: [outside_values(bias, params, q, first_k)[v] for v in bias.reads.q]
 
-    env = before(bias, params, first_q, first_k)
-    of_q = jax.vmap(jax.vmap(of_query))(q_placed)
-    lanes = lambda x: jnp.broadcast_to(x.reshape(-1, 1, 1), (x.size, ROWS, LANES))
-    return Made(
-        [lanes(env[v]) for v in bias.read.whole],
-        [_matrix(_value(env, eqn.invars[n]), eqn, n) for eqn, n in bias.read.weights.values()],
-        [last(x)[:, :, None] for x in of_q],
-        [last(x) for x in jax.tree.leaves(k_placed)],
+    values = outside_values(bias, params, first_q, first_k)
+    of_queries = jax.vmap(jax.vmap(of_query))(q_placed)
+    in_all_lanes = lambda x: jnp.broadcast_to(x.reshape(-1, 1, 1), (x.size, ROWS, LANES))
+    return Operands(
+        [in_all_lanes(values[v]) for v in bias.reads.whole],
+        [_matrix(value(values, eqn.invars[n]), eqn, n) for eqn, n in bias.reads.weights.values()],
+        [tokens_last(x)[:, :, None] for x in of_queries],
+        [tokens_last(x) for x in jax.tree.leaves(k_placed)],
     )
 
 
@@ -62,29 +78,29 @@ def _matrix(x: jax.Array, eqn, n: int) -> jax.Array:
     return jnp.kron(x.T, jnp.eye(ROWS, dtype=x.dtype))
 
 
-def fill(plan: Plan, bias: TracedBias, given: Given, columns, logits) -> None:
+def fill(plan: Plan, bias: TracedBias, inputs: Inputs, columns, logits) -> None:
     """Writes the bias of a block for all heads to `logits`, [H, K, Q], -inf where a query does not
     see a key. One mask for all heads costs less than one for each head's logits.
 
     columns: room for what is read of keys, [K, N]: their positions, index and segment.
     """
-    for x, column in zip((*given.made.k, given.k_seen), columns, strict=True):
+    for x, column in zip((*inputs.operands.k, inputs.k_mask), columns, strict=True):
         column[...] = x[...].T
 
     def rows(at) -> None:
-        seen = seen_conditions(plan, given.q_seen[...], columns[-1][at, :])
-        bias_H8Q = _block(bias, columns, at, logits.shape, *_read(given.made))
-        logits[:, at, :] = jnp.where(reduce(jnp.logical_and, seen), bias_H8Q, -jnp.inf)
+        visible = mask_conditions(plan, inputs.q_mask[...], columns[-1][at, :])
+        bias_H8Q = _block(bias, columns, at, logits.shape, *_load(inputs.operands))
+        logits[:, at, :] = jnp.where(reduce(jnp.logical_and, visible), bias_H8Q, -jnp.inf)
 
     _for_rows(bias, logits, rows)
 
 
-def pull(bias: TracedBias, given: Given, columns, logits, sums) -> None:
-    """Adds to `sums` the gradients of what was read, of those of the logits, [H, K, Q]."""
+def pull(bias: TracedBias, inputs: Inputs, columns, logits, sums) -> None:
+    """Adds the gradients of what was read to `sums`; `logits` holds those of logits, [H, K, Q]."""
 
     def rows(at) -> None:
         block = partial(_block, bias, columns, at, logits.shape)
-        _, back = jax.vjp(block, *_read(given.made))
+        _, back = jax.vjp(block, *_load(inputs.operands))
         for total, part in zip(sums, floats(back(logits[:, at, :])), strict=True):
             total[...] += part
 
@@ -100,8 +116,9 @@ def _for_rows(bias: TracedBias, logits, call: Callable, share: int = 1) -> None:
     jax.lax.fori_loop(0, logits.shape[1] // ROWS, step, None, unroll=unroll)
 
 
-def _read(made: Made):
-    return jax.tree.map(lambda x: x[...], made[:3])
+def _load(operands: Operands) -> tuple:
+    """All that is read but for keys, from the chip's memory."""
+    return jax.tree.map(lambda x: x[...], operands[:3])
 
 
 def _block(bias: TracedBias, columns, at, shape: tuple, whole, weights, q) -> jax.Array:
@@ -110,44 +127,47 @@ def _block(bias: TracedBias, columns, at, shape: tuple, whole, weights, q) -> ja
     wide = [jnp.concatenate([x] * (queries // LANES), axis=-1) for x in whole]
     k = [column[at, :][None] for column in columns[:-1]]
     k = [jnp.concatenate([x[..., n : n + 1] for n in range(x.shape[2])]) for x in k]
-    read = [*bias.read.whole, *bias.read.q, *bias.read.k]
-    env = dict(zip(read, [*wide, *q, *k], strict=True))
-    matrices = dict(zip(bias.read.weights, weights, strict=True))
+    variables = [*bias.reads.whole, *bias.reads.q, *bias.reads.k]
+    values = dict(zip(variables, [*wide, *q, *k], strict=True))
+    matrices = dict(zip(bias.reads.weights, weights, strict=True))
 
     def apply(eqn, blocks) -> list[jax.Array]:
         if (matrix := matrices.get(eqn.outvars[0])) is None:
             return _apply(eqn, blocks)
-        (x,) = (x for x in blocks if x is not None)
+        (x,) = (x for x in blocks if x is not None)  # the weights have no value: they are `matrix`
         x = jnp.broadcast_to(x, (len(x), ROWS, queries)).reshape(-1, queries)
-        found: jax.Array = _weighed(bias.dtype, matrix, x)
-        return [found.reshape(-1, ROWS, queries)]
+        products: jax.Array = _weighted(bias.dtype, matrix, x)
+        return [products.reshape(-1, ROWS, queries)]
 
-    _run(bias.inside, env, apply)
-    found = _value(env, bias.closed.jaxpr.outvars[0])
-    return jnp.broadcast_to(found, (heads, ROWS, queries)).astype(jnp.float32)
+    run(bias.inside, values, apply)
+    bias_H8Q = value(values, bias.result)
+    return jnp.broadcast_to(bias_H8Q, (heads, ROWS, queries)).astype(jnp.float32)
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(0,))
-def _weighed(dtype, matrix: jax.Array, x: jax.Array) -> jax.Array:
-    """The product; its operands and those of its gradients are rounded to the dtype."""
+def _weighted(dtype, matrix: jax.Array, x: jax.Array) -> jax.Array:
+    """The product of a matrix and x, [8 N', Q]. Operands, also those of the gradients, are rounded
+    to the dtype of queries and keys, as all products of a kernel are.
+    """
     return product(matrix.astype(dtype), x, 1, 0)
 
 
-def _weighed_gradients(dtype, kept, g):
-    g, (matrix, x) = g.astype(dtype), kept
+def _weighted_gradients(dtype, residuals, g):
+    g, (matrix, x) = g.astype(dtype), residuals
     return product(g, x, 1, 1), product(matrix.astype(dtype), g, 0, 0)
 
 
-_weighed.defvjp(lambda dtype, *given: (_weighed(dtype, *given), given), _weighed_gradients)
+_weighted.defvjp(lambda dtype, *args: (_weighted(dtype, *args), args), _weighted_gradients)
 
 
 def _apply(eqn, blocks: Sequence[jax.Array]) -> list[jax.Array]:
-    """An equation's results of its operands, [N, 8|1, Q|1]."""
+    """An equation's results of its operands, [N, 8|1, Q|1] each."""
     name = eqn.primitive.name
-    if name in SAME:
+    if name in IDENTITIES:
         return list(blocks)
     if name in MOVES:
-        return _moved(eqn, blocks)
+        entries = jnp.concatenate(blocks) if len(blocks) > 1 else blocks[0]
+        return [_picked(entries, at) for at in moved_entries(eqn)]
     if name == "sign":  # JAX lowers it only where the TPU is at hand
         x = jax.lax.stop_gradient(blocks[0])
         return [jnp.where(x > 0, jnp.ones_like(x), jnp.where(x < 0, -jnp.ones_like(x), x))]
@@ -155,29 +175,16 @@ def _apply(eqn, blocks: Sequence[jax.Array]) -> list[jax.Array]:
         return [jax.nn.relu(*blocks)]
     if name == "dot_general":
         return [jnp.multiply(*blocks).sum(axis=0, keepdims=True)]
-    if name in OVER:
-        shape, axes = eqn.invars[0].aval.shape, eqn.params["axes"]
-        at = np.moveaxis(np.arange(math.prod(shape)).reshape(shape), axes, range(len(axes)))
+    if name in REDUCTIONS:
+        at = reduced_entries(eqn)
         x = _picked(blocks[0], at.ravel())
-        return [OVER[name](x.reshape(-1, eqn.outvars[0].aval.size, *x.shape[1:]), axis=0)]
+        return [REDUCTIONS[name](x.reshape(*at.shape, *x.shape[1:]), axis=0)]
     shape = jnp.broadcast_shapes(*(jnp.shape(x) for x in blocks))
     return bind(eqn, [jnp.broadcast_to(x, shape) for x in blocks])
 
 
-def _moved(eqn, blocks: Sequence[jax.Array]) -> list[jax.Array]:
-    """The entries, as the equation moves their numbers."""
-    ends = np.cumsum([v.aval.size for v in eqn.invars])
-    numbers = [
-        np.arange(end - v.aval.size, end, dtype=np.int32).reshape(v.aval.shape)
-        for end, v in zip(ends, eqn.invars, strict=True)
-    ]
-    with jax.ensure_compile_time_eval():
-        moved = [np.asarray(at).ravel() for at in bind(eqn, numbers)]
-    whole = jnp.concatenate(blocks) if len(blocks) > 1 else blocks[0]
-    return [_picked(whole, at) for at in moved]
-
-
 def _picked(x: jax.Array, at: np.ndarray) -> jax.Array:
+    """The entries `at` of x, whose first axis they are."""
     if np.array_equal(at, np.arange(len(x))):
         return x
     if len(x) == 1:

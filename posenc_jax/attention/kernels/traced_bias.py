@@ -1,4 +1,10 @@
-"""A bias of any form as equations: its own function, traced for one query and one key."""
+"""A bias of any form as a list of equations, which both kernels' compilers read.
+
+`trace` calls the bias function of an encoding for one query and one key, and sorts its equations:
+those of parameters, or of parameters and a query, are computed by XLA before the kernel; those of a
+key, or of both, are computed inside of it, in blocks. `tpu_bias` and `triton_bias` compile the
+latter. README.md in this folder has an example.
+"""
 
 import dataclasses
 import math
@@ -7,46 +13,62 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.extend.core import Literal
 
 from posenc_jax.backends.target import compile_for, target
 from posenc_jax.encoding import Bias, Dims, Params, Placed
 
-SAME = "copy", "pcast", "pvary"
+# The equations that kernels have, by the names of JAX's primitives.
+IDENTITIES = "copy", "pcast", "pvary"
 MOVES = (
     *("broadcast_in_dim", "concatenate", "reshape", "rev", "slice", "squeeze", "transpose"),
     "unstack",
 )
-OVER = {"reduce_sum": jnp.sum, "reduce_max": jnp.max, "reduce_min": jnp.min}
-EACH = """abs add and ceil clamp convert_element_type cos div eq erf exp exp2 floor ge gt
+REDUCTIONS = {"reduce_sum": jnp.sum, "reduce_max": jnp.max, "reduce_min": jnp.min}
+ELEMENTWISE = """abs add and ceil clamp convert_element_type cos div eq erf exp exp2 floor ge gt
 integer_pow le log log1p logistic lt max min mul ne neg not or pow rem round rsqrt select_n sign sin
 sqrt square stop_gradient sub tanh"""
 
+FROM_PARAMS, FROM_QUERY, FROM_KEY = 0, 1, 2  # of what a variable is made, at most
 
-class Made(NamedTuple):
-    """What kernels read of a bias, each a list of arrays; or the variables that these are.
 
-    whole:   entries made of parameters, each in all places of a vector, [N, 8, LANES].
-    weights: matrices of products with parameters, [8 N', 8 N].
-    q:       entries of each query, [B|1, N, 1, Q].
-    k:       positions of keys, [B|1, N, K].
+class Reads(NamedTuple):
+    """The variables that equations inside of kernels read, and that are made outside.
+
+    whole:   made of parameters; the keys of a dict, in the order in which they are read.
+    weights: parameters of a product: its result to (equation, which operand the parameters are).
+    q:       made of parameters and a query; the keys of a dict.
+    k:       the positions of a key.
     """
 
-    whole: Any
-    weights: Any
-    q: Any
-    k: Any
+    whole: dict[Any, None]
+    weights: dict[Any, tuple[Any, int]]
+    q: dict[Any, None]
+    k: list[Any]
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class TracedBias:
-    """A bias's equations before and inside of kernels; `dtype` is that of queries and keys."""
+    """A bias as equations.
+
+    closed:  all of them, a jaxpr of (params, q_placed, k_placed), the positions of one token each.
+    outside: the equations that are computed before the kernel.
+    inside:  those that are computed in it.
+    reads:   what the latter read.
+    dtype:   that of queries and keys.
+    """
 
     closed: Any
-    before: list[Any]
+    outside: list[Any]
     inside: list[Any]
-    read: Made
+    reads: Reads
     dtype: Any
+
+    @property
+    def result(self) -> Any:
+        """The variable that is the bias, [1, H|1, 1, 1]."""
+        return self.closed.jaxpr.outvars[0]
 
 
 def trace(bias: Bias, dims: Dims, dtype, params: Params, q_placed, k_placed) -> TracedBias:
@@ -54,85 +76,113 @@ def trace(bias: Bias, dims: Dims, dtype, params: Params, q_placed, k_placed) -> 
 
     NotImplementedError: an equation that kernels do not have; the message is its name.
     """
-    given = params, *(jax.tree.map(lambda x: x[:1, :1], x) for x in (q_placed, k_placed))
+    args = params, *(jax.tree.map(lambda x: x[:1, :1], x) for x in (q_placed, k_placed))
 
-    def one(params, q, k):
+    def of_pair(params, q, k):
         with jax.disable_jit():  # the equations inside of other programs, one by one
             return bias(params, q, k, dims)
 
     with compile_for("tpu", target().devices):  # tables are read by products, not by gathers
-        closed = jax.make_jaxpr(one)(*given)
-    # 0: made of parameters; 1: of a query too; 2: a key's, or made inside of kernels.
-    levels = [n for n, x in enumerate(given) for _ in jax.tree.leaves(x)]
-    level = dict(zip(closed.jaxpr.invars, levels, strict=True))
-    of = lambda v: 0 if isinstance(v, Literal) else level.get(v, 0)
-    keys = [v for v in closed.jaxpr.invars if of(v) == 2]
-    traced = TracedBias(closed, [], [], Made({}, {}, {}, keys), dtype)
+        closed = jax.make_jaxpr(of_pair)(*args)
+    levels = [n for n, x in enumerate(args) for _ in jax.tree.leaves(x)]  # FROM_PARAMS, ...
+    level_of = dict(zip(closed.jaxpr.invars, levels, strict=True))
+    level = lambda v: FROM_PARAMS if isinstance(v, Literal) else level_of.get(v, FROM_PARAMS)
+    keys = [v for v in closed.jaxpr.invars if level(v) == FROM_KEY]
+    traced = TracedBias(closed, [], [], Reads({}, {}, {}, keys), dtype)
 
     def read(v) -> None:
-        if not isinstance(v, Literal) and of(v) < 2:
-            (traced.read.whole, traced.read.q)[of(v)][v] = None
+        if not isinstance(v, Literal) and level(v) < FROM_KEY:
+            (traced.reads.whole, traced.reads.q)[level(v)][v] = None
             if v.aval.dtype == bool:
                 raise NotImplementedError("a table of truth values")
 
     for eqn in closed.jaxpr.eqns:
-        most = max(map(of, eqn.invars), default=0)
-        if most == 1 and any(v.aval.dtype == bool for v in eqn.outvars):
-            most = 2
-        level |= dict.fromkeys(eqn.outvars, most)
-        (traced.inside if most == 2 else traced.before).append(eqn)
-        if most == 2:
-            is_product = eqn.primitive.name == "dot_general"
-            weighed = [n for n, v in enumerate(eqn.invars) if is_product and of(v) == 0]
-            _check(eqn, weighed)
-            for n, v in enumerate(eqn.invars):
-                if n in weighed:
-                    traced.read.weights[eqn.outvars[0]] = eqn, n
-                else:
-                    read(v)
-    read(closed.jaxpr.outvars[0])
+        highest = max(map(level, eqn.invars), default=FROM_PARAMS)
+        if highest == FROM_QUERY and any(v.aval.dtype == bool for v in eqn.outvars):
+            highest = FROM_KEY  # kernels read no arrays of truth values, so these are made inside
+        level_of |= dict.fromkeys(eqn.outvars, highest)
+        if highest < FROM_KEY:
+            traced.outside.append(eqn)
+            continue
+        traced.inside.append(eqn)
+        is_product = eqn.primitive.name == "dot_general"
+        weights = [n for n, v in enumerate(eqn.invars) if is_product and level(v) == FROM_PARAMS]
+        _check(eqn, weights)
+        for n, v in enumerate(eqn.invars):
+            if n in weights:
+                traced.reads.weights[eqn.outvars[0]] = eqn, n
+            else:
+                read(v)
+    read(traced.result)
     return traced
 
 
-def _check(eqn, weighed: list[int]) -> None:
+def _check(eqn, weights: list[int]) -> None:
     """NotImplementedError: kernels do not have this equation, or not in this form.
 
-    weighed: the operand of a product that is made of parameters.
+    weights: the operand of a product that is made of parameters.
     """
-    name = eqn.primitive.name
-    own = eqn.params["call_jaxpr"].jaxpr.debug_info.func_name if "call_jaxpr" in eqn.params else ""
-    if name not in (*SAME, *MOVES, *OVER, *EACH.split(), "dot_general") and own != "relu":
-        raise NotImplementedError(own or name)
+    name, called = eqn.primitive.name, ""
+    if "call_jaxpr" in eqn.params:
+        called = eqn.params["call_jaxpr"].jaxpr.debug_info.func_name
+    compiled = *IDENTITIES, *MOVES, *REDUCTIONS, *ELEMENTWISE.split(), "dot_general"
+    if name not in compiled and called != "relu":
+        raise NotImplementedError(called or name)
     for n, v in enumerate(eqn.invars) if name == "dot_general" else ():
         axes = eqn.params["dimension_numbers"][0][n]
-        alone = v.aval.size == math.prod(v.aval.shape[a] for a in axes)
-        if n not in weighed and not (alone and list(axes) == sorted(axes)):
+        is_vector = v.aval.size == math.prod(v.aval.shape[a] for a in axes)
+        if n not in weights and not (is_vector and list(axes) == sorted(axes)):
             raise NotImplementedError("a product of two matrices")
 
 
-def _value(env: dict[Any, Any], v) -> Any:
-    return v.val if isinstance(v, Literal) else env.get(v)
+def value(values: dict[Any, Any], v) -> Any:
+    """The value of a variable, or of a number that stands in an equation."""
+    return v.val if isinstance(v, Literal) else values.get(v)
 
 
-def _run(eqns, env: dict[Any, Any], apply: Callable) -> None:
-    """Adds the equations' results to `env`, in order."""
+def run(eqns, values: dict[Any, Any], apply: Callable) -> None:
+    """Adds the equations' results to `values`, in order; apply(equation, operands) makes them."""
     for eqn in eqns:
-        env |= zip(eqn.outvars, apply(eqn, [_value(env, v) for v in eqn.invars]), strict=True)
+        operands = [value(values, v) for v in eqn.invars]
+        values |= zip(eqn.outvars, apply(eqn, operands), strict=True)
 
 
-def bind(eqn, values: Sequence[Any]) -> list[Any]:
-    found = eqn.primitive.bind(*values, **eqn.primitive.get_bind_params(eqn.params))
-    return found if eqn.primitive.multiple_results else [found]
+def bind(eqn, operands: Sequence[Any]) -> list[Any]:
+    """The equation's results, as JAX computes them."""
+    results = eqn.primitive.bind(*operands, **eqn.primitive.get_bind_params(eqn.params))
+    return results if eqn.primitive.multiple_results else [results]
 
 
-def before(bias: TracedBias, params: Params, q: Placed, k: Placed) -> dict[Any, Any]:
+def outside_values(bias: TracedBias, params: Params, q: Placed, k: Placed) -> dict[Any, Any]:
     """The values of variables that are made outside of kernels, for one query's positions."""
-    one = lambda x: jax.tree.map(lambda leaf: leaf[None, None], x)
+    one_token = lambda x: jax.tree.map(lambda leaf: leaf[None, None], x)
     jaxpr, consts = bias.closed.jaxpr, bias.closed.consts
-    given = *consts, *jax.tree.leaves((params, one(q), one(k)))
-    env = dict(zip([*jaxpr.constvars, *jaxpr.invars], given, strict=True))
-    _run(bias.before, env, bind)
-    return env
+    args = *consts, *jax.tree.leaves((params, one_token(q), one_token(k)))
+    values = dict(zip([*jaxpr.constvars, *jaxpr.invars], args, strict=True))
+    run(bias.outside, values, bind)
+    return values
+
+
+def moved_entries(eqn) -> list[np.ndarray]:
+    """For each result of an equation that moves entries, which entries of its operands it has.
+
+    Entries are numbered through all operands, flat. JAX moves these numbers when it traces, so that
+    kernels need not move anything when they run.
+    """
+    ends = np.cumsum([v.aval.size for v in eqn.invars])
+    numbers = [
+        np.arange(end - v.aval.size, end, dtype=np.int32).reshape(v.aval.shape)
+        for end, v in zip(ends, eqn.invars, strict=True)
+    ]
+    with jax.ensure_compile_time_eval():
+        return [np.asarray(moved).ravel() for moved in bind(eqn, numbers)]
+
+
+def reduced_entries(eqn) -> np.ndarray:
+    """Which entries of its operand a reduction puts into each entry n of its result, [:, n]."""
+    shape, axes = eqn.invars[0].aval.shape, eqn.params["axes"]
+    at = np.moveaxis(np.arange(math.prod(shape)).reshape(shape), axes, range(len(axes)))
+    return at.reshape(-1, eqn.outvars[0].aval.size)
 
 
 def floats(tree: Any) -> list[Any]:

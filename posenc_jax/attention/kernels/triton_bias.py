@@ -1,8 +1,8 @@
-"""A bias of any form for a pair of blocks on a GPU: one head's, number by number.
+"""Compiles a traced bias for a GPU: one head's bias of a pair of blocks, number by number.
 
-The bias is traced for one query and one key, see `traced_bias`. Each entry of its arrays becomes a
-block of its own, [Q, K] or what broadcasts to it; to move entries then costs nothing, and what one
-head does not need is never made. Heads differ in which numbers they read, not in what they do.
+Each entry of an array of the bias function becomes a block, [Q, K] or what broadcasts to it. To
+move entries then costs nothing, and an entry that a head does not need is never computed. Heads
+differ in which numbers they read, not in what is done with them. `traced_bias` has the equations.
 """
 
 import dataclasses
@@ -16,7 +16,16 @@ import jax.numpy as jnp
 import numpy as np
 from jax.extend.core import Literal
 
-from posenc_jax.attention.kernels.traced_bias import MOVES, OVER, SAME, TracedBias, before, bind
+from posenc_jax.attention.kernels.traced_bias import (
+    IDENTITIES,
+    MOVES,
+    REDUCTIONS,
+    TracedBias,
+    bind,
+    moved_entries,
+    outside_values,
+    reduced_entries,
+)
 from posenc_jax.encoding import Params, Placed
 
 MOST = 256  # numbers that a head may read
@@ -26,14 +35,15 @@ SLOW = {
     *("cos", "div", "erf", "exp", "exp2", "log", "log1p", "logistic", "pow", "rem", "rsqrt"),
     *("sin", "sqrt", "tanh"),
 }
+JOINS = {"reduce_sum": jnp.add, "reduce_max": jnp.maximum, "reduce_min": jnp.minimum}
 
 
 class Numbers(NamedTuple):
-    """What a bias reads, each a list of arrays, one for each dtype or for each leaf of positions.
+    """What the kernels read of a bias, each a list of arrays, one for each dtype or leaf.
 
-    whole: made of parameters, [H|1, N].
-    q:     made of parameters and a query, [B|1, H|1, N, Q].
-    k:     positions of keys, [B|1, N, K].
+    whole: made of parameters, one array for each dtype, [H|1, N].
+    q:     made of parameters and a query, one for each dtype, [B|1, H|1, N, Q].
+    k:     positions of keys, one for each leaf of them, [B|1, N, K].
     """
 
     whole: list[Any]
@@ -77,59 +87,44 @@ class Reading:
         return not self.heavy and not SLOW.intersection(self.operations)
 
 
-def block(bias: TracedBias, read: Callable[[Any, int], Any], head: int = 0) -> Any:
-    """The bias of a head for a pair of blocks; read(v, n): entry n of a variable made elsewhere."""
-    made_by = {v: eqn for eqn in bias.inside for v in eqn.outvars}
-    out = bias.closed.jaxpr.outvars[0]
+def head_bias(bias: TracedBias, read: Callable[[Any, int], Any], head: int = 0) -> Any:
+    """The bias of a head for a pair of blocks; read(v, n): entry n of a variable made outside."""
+    made_by = {v: (eqn, n) for eqn in bias.inside for n, v in enumerate(eqn.outvars)}
 
     @functools.cache
-    def made(v, n: int):
-        return read(v, n) if v not in made_by else _entry(made_by[v], n, entry)
+    def computed(v, n: int):
+        return read(v, n) if v not in made_by else _entry(*made_by[v], n, entry)
 
     def entry(v, n: int):
-        return v.val if isinstance(v, Literal) else made(v, n)
+        return v.val if isinstance(v, Literal) else computed(v, n)
 
-    return entry(out, head if out.aval.size > 1 else 0)
+    return entry(bias.result, head if bias.result.aval.size > 1 else 0)
 
 
-def _entry(eqn, n: int, entry: Callable[[Any, int], Any]) -> Any:
-    """Entry n of an equation's result; entry(v, m): that of an operand."""
+def _entry(eqn, result: int, n: int, entry: Callable[[Any, int], Any]) -> Any:
+    """Entry n of a result of an equation, its number `result`; entry(v, m): that of an operand."""
     name, operands = eqn.primitive.name, eqn.invars
-    own = lambda v: n if v.aval.size > 1 else 0
-    if name in SAME:
-        return entry(operands[0], n)
+    if name in IDENTITIES:
+        return entry(operands[result], n)
     if name in MOVES:
         ends = np.cumsum([v.aval.size for v in operands])
-        number = int(_moved(eqn, ends)[n])
+        number = int(moved_entries(eqn)[result][n])
         which = int(np.searchsorted(ends, number, side="right"))
         return entry(operands[which], number - int(ends[which - 1] if which else 0))
     if name == "dot_general":
         return _product(eqn, n, entry)
-    if name in OVER:
-        shape, axes = operands[0].aval.shape, eqn.params["axes"]
-        at = np.moveaxis(np.arange(math.prod(shape)).reshape(shape), axes, range(len(axes)))
-        column = at.reshape(-1, eqn.outvars[0].aval.size)[:, n]
-        join = {"reduce_sum": jnp.add, "reduce_max": jnp.maximum, "reduce_min": jnp.minimum}[name]
-        return functools.reduce(join, (entry(operands[0], int(m)) for m in column))
-    values = [entry(v, own(v)) for v in operands]
+    if name in REDUCTIONS:
+        column = reduced_entries(eqn)[:, n]
+        return functools.reduce(JOINS[name], (entry(operands[0], int(m)) for m in column))
+    values = [entry(v, n if v.aval.size > 1 else 0) for v in operands]
     if name == "custom_jvp_call":
         return jax.nn.relu(*values)
     shape = jnp.broadcast_shapes(*(jnp.shape(x) for x in values))
-    return bind(eqn, [jnp.broadcast_to(x, shape) for x in values])[0]
-
-
-def _moved(eqn, ends: np.ndarray) -> np.ndarray:
-    """The numbers of the entries of all operands, as the equation moves them."""
-    numbers = [
-        np.arange(end - v.aval.size, end, dtype=np.int32).reshape(v.aval.shape)
-        for end, v in zip(ends, eqn.invars, strict=True)
-    ]
-    with jax.ensure_compile_time_eval():
-        return np.asarray(bind(eqn, numbers)[0]).ravel()
+    return bind(eqn, [jnp.broadcast_to(x, shape) for x in values])[result]
 
 
 def _product(eqn, n: int, entry: Callable[[Any, int], Any]) -> Any:
-    """Entry n of a product: the sum over what the operands share."""
+    """Entry n of a product: the sum over the axes that the operands share."""
     rows = []
     for v, axes in zip(eqn.invars, eqn.params["dimension_numbers"][0], strict=True):
         at = np.arange(v.aval.size).reshape(v.aval.shape)
@@ -143,31 +138,31 @@ def _product(eqn, n: int, entry: Callable[[Any, int], Any]) -> Any:
 
 def reading(bias: TracedBias) -> Reading:
     """How the bias is read. NotImplementedError: it reads too much, or heads read differently."""
-    heads, operations = bias.closed.jaxpr.outvars[0].aval.size, ()
-    found: list[dict[Any, None]] = []
+    heads, operations = bias.result.aval.size, ()
+    reads_H: list[dict[Any, None]] = []  # of each head (variable, entry), in order
     for head in range(heads):
-        found.append({})
+        reads_H.append({})
 
-        def read(v, n: int, seen=found[-1]):
-            seen[v, n] = None
+        def read(v, n: int, reads=reads_H[-1]):
+            reads[v, n] = None
             return jnp.zeros((), v.aval.dtype)
 
-        one = jax.make_jaxpr(lambda head=head, read=read: block(bias, read, head))()
-        names = (eqn.primitive.name for eqn in one.eqns)
+        of_head = jax.make_jaxpr(lambda head=head, read=read: head_bias(bias, read, head))()
+        names = (eqn.primitive.name for eqn in of_head.eqns)
         operations = tuple(name for name in names if name != "broadcast_in_dim")
-    kinds = [[v for v, _ in seen] for seen in found]
-    if any(kind != kinds[0] for kind in kinds):
+    variables_H = [[v for v, _ in reads] for reads in reads_H]
+    if any(variables != variables_H[0] for variables in variables_H):
         raise NotImplementedError("other equations in each head")
-    if len(kinds[0]) > MOST:
-        raise NotImplementedError(f"{len(kinds[0])} numbers for a head, more than {MOST}")
+    if len(variables_H[0]) > MOST:
+        raise NotImplementedError(f"{len(variables_H[0])} numbers for a head, more than {MOST}")
     places: dict[Any, Place] = {}
     sources: dict[str, dict[Any, list]] = {"whole": {}, "q": {}}
-    for (v, n), *others in zip(*found, strict=True):
+    for (v, n), *others in zip(*reads_H, strict=True):
         at_H = np.array([n, *(m for _, m in others)])
-        if v in bias.read.k:
-            places[v, n] = Place("k", bias.read.k.index(v), n)
+        if v in bias.reads.k:
+            places[v, n] = Place("k", bias.reads.k.index(v), n)
             continue
-        side = "q" if v in bias.read.q else "whole"
+        side = "q" if v in bias.reads.q else "whole"
         of_dtype = sources[side].setdefault(v.aval.dtype, [])
         places[v, n] = Place(side, [*sources[side]].index(v.aval.dtype), len(of_dtype))
         of_dtype.append((v, at_H[:1] if (at_H == n).all() else at_H))
@@ -181,25 +176,25 @@ def gather(how: Reading, params: Params, q: Placed, k: Placed) -> Numbers:
     first_q, first_k = jax.tree.map(lambda x: x[0, 0], (q, k))
     flat = lambda x: jnp.asarray(x).ravel()
 
-    def of(env, side: str) -> list[jax.Array]:  # [N, H|1] each
+    def of_side(values, side: str) -> list[jax.Array]:  # [N, H|1] each
         heads = [max(len(at_H) for _, at_H in array) for array in how.sources[side]]
         return [
-            jnp.stack([jnp.broadcast_to(flat(env[v])[at_H], (size,)) for v, at_H in array])
+            jnp.stack([jnp.broadcast_to(flat(values[v])[at_H], (size,)) for v, at_H in array])
             for array, size in zip(how.sources[side], heads, strict=True)
         ]
 
-    env = before(how.bias, params, first_q, first_k)
-    of_query = lambda q: of(before(how.bias, params, q, first_k), "q")
+    values = outside_values(how.bias, params, first_q, first_k)
+    of_query = lambda q: of_side(outside_values(how.bias, params, q, first_k), "q")
     q_BQNH = jax.vmap(jax.vmap(of_query))(q) if how.sources["q"] else []
-    last = lambda x: jnp.swapaxes(x.reshape(*x.shape[:2], -1), 1, 2)
+    tokens_last = lambda x: jnp.swapaxes(x.reshape(*x.shape[:2], -1), 1, 2)
     return Numbers(
-        [x.T for x in of(env, "whole")],
+        [x.T for x in of_side(values, "whole")],
         [x.transpose(0, 3, 2, 1) for x in q_BQNH],
-        [last(x) for x in jax.tree.leaves(k)],
+        [tokens_last(x) for x in jax.tree.leaves(k)],
     )
 
 
-def of_pair(how: Reading, whole: Sequence, q: Sequence, k: Sequence) -> Any:
+def bias_of_blocks(how: Reading, whole: Sequence, q: Sequence, k: Sequence) -> Any:
     """The bias of a pair of blocks, of numbers as blocks [Q|1, 1] and [1, K] in lists of lists."""
     sides = {"whole": whole, "q": q, "k": k}
 
@@ -207,4 +202,4 @@ def of_pair(how: Reading, whole: Sequence, q: Sequence, k: Sequence) -> Any:
         place = how.places[v, n]
         return sides[place.side][place.array][place.entry]
 
-    return block(how.bias, read)
+    return head_bias(how.bias, read)

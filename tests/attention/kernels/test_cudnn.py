@@ -151,6 +151,6 @@ def test_one_layout_for_all_of_vmap(monkeypatch):
         return {way: all(found) for way, found in mapped.items()}
 
     assert gradients() == {"forward": True, "backward": True}
-    monkeypatch.setattr(cudnn, "_alike", lambda *arrays: arrays)
-    monkeypatch.setattr(cudnn, "_given", lambda *arrays: arrays)
+    monkeypatch.setattr(cudnn, "_all_mapped", lambda *arrays: arrays)
+    monkeypatch.setattr(cudnn, "_mapped_inputs", lambda *arrays: arrays)
     assert gradients() == {"forward": False, "backward": False}, "control"

@@ -8,8 +8,9 @@ import pytest
 from posenc_jax import attend, frame, make
 from posenc_jax.attention.block_plan import plan_of
 from posenc_jax.attention.kernels import triton
-from posenc_jax.attention.kernels.block_ranges import spans_of
+from posenc_jax.attention.kernels.block_ranges import block_ranges
 from posenc_jax.backends.target import compile_for
+from posenc_jax.encoding import Encoding
 from posenc_jax.layout import full, layout
 from tests.attention.kernels.test_tpu import DIMS, PADDED, TAKEN, TIME, draw, gap, noisy, run
 
@@ -106,18 +107,18 @@ def test_whole_blocks_are_those_without_a_masked_pair(causal):
                 0
             )
             plan = plan_of(layer, None)
-        spans, _, _ = spans_of(plan, layer.q, layer.k)
-        whole = triton._whole(plan, spans)
+        ranges, _, _ = block_ranges(plan, layer.q, layer.k)
+        whole = triton._unmasked_blocks(plan, ranges)
         see_QK = np.asarray(layer.visible())[0, 0]
         fill = -len(see_QK) % 16
         see_QK = np.pad(see_QK, ((0, fill), (0, fill)))
         size = len(see_QK) // 16
         all_IJ = np.asarray(see_QK.reshape(size, 16, size, 16).all(axis=(1, 3)))
         for i in range(size):
-            run = all_IJ[i, spans.first_I[i] : spans.end_I[i]]
-            assert whole.end_I[i] - spans.first_I[i] == np.cumprod(run).sum()
-            run = all_IJ[spans.first_J[i] : spans.end_J[i], i][::-1]
-            assert spans.end_J[i] - whole.first_J[i] == np.cumprod(run).sum()
+            run = all_IJ[i, ranges.first_I[i] : ranges.end_I[i]]
+            assert whole.end_I[i] - ranges.first_I[i] == np.cumprod(run).sum()
+            run = all_IJ[ranges.first_J[i] : ranges.end_J[i], i][::-1]
+            assert ranges.end_J[i] - whole.first_J[i] == np.cumprod(run).sum()
         assert all_IJ.any(), "control: there are some"
 
 
@@ -156,7 +157,7 @@ def test_what_is_computed_and_what_is_looked_up(monkeypatch):
 
 @pytest.mark.thorough
 def test_a_layout_that_xla_may_not_see_changes_nothing(monkeypatch):
-    """As of long sequences: the spans are behind a barrier, also in a `jax.vmap`."""
+    """As of long sequences: the ranges are behind a barrier, also in a `jax.vmap`."""
     encoding = make("t5")
     params = encoding.init(jax.random.key(0), DIMS)
     q = jax.random.normal(jax.random.key(1), (2, 1, 32, DIMS.heads, DIMS.head))
@@ -177,3 +178,25 @@ def test_a_layout_that_xla_may_not_see_changes_nothing(monkeypatch):
     hidden, after = gradients()
     assert (seen, hidden) == (False, True)
     assert gap(before, after) < 1e-6
+
+
+def test_a_bias_that_unstacks_its_positions():
+    """Each result of an equation that has several is its own."""
+
+    def bias(params, q_BQA, k_BKA, dims):
+        row_q, column_q = jnp.unstack(q_BQA.astype(float), axis=-1)
+        row_k, column_k = jnp.unstack(k_BKA.astype(float), axis=-1)
+        apart = lambda a_BQ, b_BK: jnp.abs(a_BQ[:, None, :, None] - b_BK[:, None, None])
+        return -apart(row_q, row_k) - 3 * apart(column_q, column_k)
+
+    rng = np.random.default_rng(0)
+    at = layout(pos_BT=jnp.asarray(rng.integers(0, 9, (1, 24, 2)), jnp.int32))
+    q, k, v = jnp.asarray(rng.normal(size=(3, 1, 24, 2, 8)), jnp.float32)
+    outputs = lambda bias, form: attend(
+        q, k, v, frame(Encoding(bias=bias), {}, at, DIMS, form=form).layer(0)
+    )
+    wanted = outputs(bias, "dense")
+    with compile_for("gpu"):
+        np.testing.assert_allclose(outputs(bias, "kernel"), wanted, atol=1e-5)
+    swapped = lambda params, q, k, dims: bias(params, q[..., ::-1], k[..., ::-1], dims)
+    assert np.abs(outputs(swapped, "dense") - wanted).max() > 0.1, "control"
