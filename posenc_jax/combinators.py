@@ -56,7 +56,7 @@ def pick_layer(params: Sequence[Params], layer: int | jax.Array | InPeriod) -> P
 
 
 def chain(*parts: Encoding) -> Encoding:
-    """All parts together: embeddings, rotations and content scores in order, biases summed.
+    """All parts as one encoding: embeddings, rotations and content scores in order, biases summed.
 
     A part that only places (`randomized`, `clamped`, `interpolated`) moves the positions for every
     part to its right. Parameters are a tuple with one entry for each part, and so are positions if
@@ -72,11 +72,14 @@ def chain(*parts: Encoding) -> Encoding:
 
 @recorded  # since layers are chains of their own, made here
 def _chain(parts: tuple[Encoding, ...], places: bool) -> Encoding:
-    """`places`: positions come as a tuple, one entry for each part."""
+    """The chain of the parts; see `chain`.
+
+    places: whether positions are a tuple with one entry for each part, else the same for all.
+    """
 
     def rows(params, *placed):
         """(part, its parameters, its positions) of each part."""
-        columns = (each if places else (each,) * len(parts) for each in placed)
+        columns = (column if places else (column,) * len(parts) for column in placed)
         return zip(parts, params, *columns, strict=True)
 
     def embed(params, x_BTD, placed):
@@ -99,13 +102,13 @@ def _chain(parts: tuple[Encoding, ...], places: bool) -> Encoding:
 
     def temper(params, count, placed, dims):
         every = rows(params, placed)
-        made = [hooks.temper(part, p, count, at, dims) for part, p, at in every if part.temper]
-        return functools.reduce(jnp.multiply, made)
+        factors = [hooks.temper(part, p, count, at, dims) for part, p, at in every if part.temper]
+        return functools.reduce(jnp.multiply, factors)
 
     def bias(params, q_placed, k_placed, dims):
         every = rows(params, q_placed, k_placed)
-        made = [hooks.bias(part, p, q, k, dims) for part, p, q, k in every if part.bias]
-        return functools.reduce(jnp.add, made)
+        biases = [hooks.bias(part, p, q, k, dims) for part, p, q, k in every if part.bias]
+        return functools.reduce(jnp.add, biases)
 
     bias.__qualname__ = "+".join(bias_name(part) for part in parts if part.bias)
     of_layer = functools.cache(lambda narrowed: _chain(narrowed, places))
@@ -114,7 +117,7 @@ def _chain(parts: tuple[Encoding, ...], places: bool) -> Encoding:
         narrowed, params, *placed = zip(
             *(at_layer(part, layer, *row) for part, *row in rows(params, *placed)), strict=True
         )
-        placed = placed if places else (each[0] for each in placed)
+        placed = placed if places else (by_part[0] for by_part in placed)
         return of_layer(narrowed), params, *placed
 
     acting = {"embed": embed, "rotate": rotate, "locate": locate, "temper": temper, "bias": bias}
@@ -150,7 +153,7 @@ def _place_all(parts: Sequence[Encoding], key, layout) -> Placed:
 
 @recorded
 def by_order(encoding: Encoding) -> Encoding:
-    """The encoding reads the order of tokens in storage, `Layout.index_BT`, for their positions.
+    """The encoding, reading the order of tokens, `Layout.index_BT`, in place of their positions.
 
     So a window or chunks of tokens are those of a text with images, whose positions have three
     axes: `chain(make("mrope"), by_order(make("window")))`.
@@ -176,7 +179,7 @@ def each_layer(encoding: Encoding) -> Encoding:
 
 
 def per_layer(parts: Sequence[Encoding]) -> Encoding:
-    """Layer n uses parts[n % len(parts)].
+    """The encoding whose layer n is parts[n % len(parts)].
 
     The same object given twice is one encoding with one set of parameters; two objects have two.
 
@@ -199,16 +202,16 @@ def per_layer(parts: Sequence[Encoding]) -> Encoding:
 
     def at(layer, params, *placed):
         slot = _slot_of(slots, layer)
-        placed = (each[slot] for each in placed) if places else placed
+        placed = (placed_by_member[slot] for placed_by_member in placed) if places else placed
         return at_layer(members[slot], layer, params[slot], *placed)
 
     of_heads = functools.partial(_of_heads, members)
-    made = _by_layer("per_layer", members, init, place_all if places else None, at, of_heads)
-    return with_recipe(made, Recipe(per_layer, (("parts", _Pattern(parts)),)))
+    encoding = _by_layer("per_layer", members, init, place_all if places else None, at, of_heads)
+    return with_recipe(encoding, Recipe(per_layer, (("parts", _Pattern(parts)),)))
 
 
 def _slot_of(slots: Sequence[int], layer: int | jax.Array | InPeriod) -> int:
-    """Entry `layer` of the slots, which repeat."""
+    """The slot of a layer: entry `layer` of the slots, which repeat. ValueError: it is not one."""
     if isinstance(layer, InPeriod):
         numbers = [layer.place + layer.period * n for n in range(len(slots))]
     else:
@@ -230,7 +233,7 @@ class _Pattern(tuple):
 
     @functools.cached_property
     def _shared(self) -> tuple[int, ...]:
-        """The first place of each part."""
+        """For each part the first place at which the same object stands."""
         return tuple(next(i for i, p in enumerate(self) if p is part) for part in self)
 
     def __eq__(self, other: object) -> bool:
@@ -282,7 +285,7 @@ def _has(parts: Sequence[Encoding], *hooks: str) -> bool:
 
 
 def _of_parts(parts: Sequence[Encoding], **hooks: Callable) -> dict[str, Any]:
-    """Of the hooks, those that a part has, and what the parts say of theirs."""
+    """Fields of an `Encoding`: the hooks that some part has, and what the parts claim of theirs."""
     return {
         **{name: hook for name, hook in hooks.items() if _has(parts, name)},
         "turns_values": any(part.turns_values for part in parts),
@@ -321,12 +324,12 @@ def _chain_walk(walks: Sequence[Walk | None], places: bool) -> Walk:
         return s_BHQK, tuple(carries)
 
     prepares = any(w is not None and w.prepare is not None for w in walks)
-    made = _combined([*earlier, last])._replace(score=score, start=start)
-    return made._replace(prepare=prepare if prepares else None)
+    walk = _combined([*earlier, last])._replace(score=score, start=start)
+    return walk._replace(prepare=prepare if prepares else None)
 
 
 def _combined(walks: Sequence[Walk]) -> Walk:
-    """What is true of several walks in one."""
+    """The fields of one walk that does what several walks do; the score is the last one's."""
     return Walk(
         score=walks[-1].score,
         weighs=walks[-1].weighs,

@@ -259,8 +259,8 @@ def table(encoding: Encoding, params: Params, placed: Placed, dims: Dims) -> Tab
     """What `rotate` reads; None if `table` is."""
     if encoding.table is None:
         return None
-    made = encoding.table(params, placed, dims)
-    return checked_result("table", encoding.table, made, "[...]", ())
+    table = encoding.table(params, placed, dims)
+    return checked_result("table", encoding.table, table, "[...]", ())
 
 
 def rotate(
@@ -282,9 +282,9 @@ def temper(
 ) -> jax.Array:
     """The factor of each query's products with keys, of an encoding that has one."""
     assert encoding.temper is not None
-    made = encoding.temper(params, count, q_placed, dims)
+    factor_BQH = encoding.temper(params, count, q_placed, dims)
     sizes = None, (_time(q_placed), 1), (dims.heads, 1)
-    return checked_result("temper", encoding.temper, made, "[B|1, Q|1, H|1]", sizes, FLOATS)
+    return checked_result("temper", encoding.temper, factor_BQH, "[B|1, Q|1, H|1]", sizes, FLOATS)
 
 
 def bias(
@@ -292,9 +292,9 @@ def bias(
 ) -> jax.Array:
     """What is added to the scaled logits, of an encoding that has a bias."""
     assert encoding.bias is not None
-    made = encoding.bias(params, q_placed, k_placed, dims)
+    bias_BHQK = encoding.bias(params, q_placed, k_placed, dims)
     sizes = None, (dims.heads, 1), _time(q_placed), _time(k_placed)
-    return checked_result("bias", encoding.bias, made, "[B|1, H|1, Q, K]", sizes, FLOATS)
+    return checked_result("bias", encoding.bias, bias_BHQK, "[B|1, H|1, Q, K]", sizes, FLOATS)
 
 
 def _time(placed: Placed) -> int | None:

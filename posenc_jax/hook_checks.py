@@ -15,7 +15,7 @@ NUMBERS, FLOATS = "numbers of 32 bits or more", "float32 or wider"
 def checked_result(
     name: str,
     hook: Callable,
-    made: Any,
+    result: Any,
     letters: str,
     sizes: Sequence[Size],
     dtype: Any = NUMBERS,
@@ -32,10 +32,10 @@ def checked_result(
     FieldError: an array of another shape or dtype, in one line that names the hook.
     """
     hook_name = getattr(hook, "__qualname__", hook)
-    if made is None and name in ("rotate", "bias", "temper", "embed"):
+    if result is None and name in ("rotate", "bias", "temper", "embed"):
         raise FieldError(("encoding", name), f"{hook_name} returns None; it must return {letters}")
     more = letters.endswith("...]")
-    for leaf in jax.tree.leaves(made):
+    for leaf in jax.tree.leaves(result):
         shape, kind = jnp.shape(leaf), jnp.result_type(leaf)
         fits = len(shape) >= len(sizes) if more else len(shape) == len(sizes)
         if not fits or not all(map(_is, sizes, shape)) or not _has_dtype(kind, dtype):
@@ -45,12 +45,12 @@ def checked_result(
                 f"{hook_name} returns {kind}{list(shape)}; it must "
                 f"return {letters}, here [{here}], of {dtype}",
             )
-    return made
+    return result
 
 
-def _is(size: Size, found: int) -> bool:
+def _is(size: Size, length: int) -> bool:
     sizes = size if isinstance(size, tuple) else (size,)
-    return None in sizes or found in sizes
+    return None in sizes or length in sizes
 
 
 def _text(size: Size) -> str:
@@ -58,10 +58,10 @@ def _text(size: Size) -> str:
     return "any" if None in sizes else "|".join(map(str, sizes))
 
 
-def _has_dtype(found: Any, wanted: Any) -> bool:
+def _has_dtype(dtype: Any, wanted: Any) -> bool:
     if wanted not in (NUMBERS, FLOATS):
-        return found == wanted
-    if jnp.issubdtype(found, jnp.floating):
-        return jnp.finfo(found).bits >= 32
-    integer = jnp.issubdtype(found, jnp.integer)
-    return wanted == NUMBERS and (not integer or jnp.iinfo(found).bits >= 32)
+        return dtype == wanted
+    if jnp.issubdtype(dtype, jnp.floating):
+        return jnp.finfo(dtype).bits >= 32
+    integer = jnp.issubdtype(dtype, jnp.integer)
+    return wanted == NUMBERS and (not integer or jnp.iinfo(dtype).bits >= 32)

@@ -21,8 +21,8 @@ T = TypeVar("T")
 INDEX = 2**31 - 1  # the largest number of an int32, above every index
 
 
-class Known(NamedTuple):
-    """What was known of the tokens when a layout was made, so that nothing need find it out.
+class StorageFacts(NamedTuple):
+    """What is certain of the columns when a layout is made, so that no program need look at them.
 
     in_order: the tokens of each sequence follow each other, without padding or others between.
     unpadded: no token is padding.
@@ -52,9 +52,10 @@ class Layout:
                 is given none. A relative bias is then made from one row of offsets. Columns may be
                 moved all the same (`jax.tree.map`): attention finds the order when it runs.
     indexed:    whether `index_BT` counts up along storage, as `layout` makes it.
-    known:      of this very object: `full`, and `layout` of a list or of NumPy's segments, know it.
-                A layout that is made of another one, as by `jax.tree.map` or as an argument of
-                `jax.jit`, knows nothing, and programs look at the tokens when they run.
+    facts:      what is certain of the columns of this very object, set by `full`, and by `layout`
+                of a list or of NumPy's segments. A layout that is made of another one, as by
+                `jax.tree.map` or as an argument of `jax.jit`, has none: programs look at the tokens
+                when they run.
 
     B may be 1 where all rows are alike, in every field at once; a random `place` then draws once
     for all of them.
@@ -67,10 +68,10 @@ class Layout:
     group_BT: jax.Array
     counted: bool = dataclasses.field(default=False, metadata={"static": True})
     indexed: bool = dataclasses.field(default=False, metadata={"static": True})
-    known: ClassVar[Known] = Known()  # no field, so that it stays with the object; see `_with`
+    facts: ClassVar[StorageFacts] = StorageFacts()  # no field: it stays with the object (`_with`)
 
     def replace(self, **fields: Any) -> "Layout":
-        """The layout with other fields. What was made of a field is made again.
+        """The layout with other fields; fields that depend on them are computed again.
 
         Other segments: lengths are counted again, and so are positions if they are `counted`,
         unless new ones are given. Other positions: the layout is not `counted`. Another index: it
@@ -99,8 +100,10 @@ class Layout:
                 fields |= {"pos_BT": remade.pos_BT} if self.counted else {}
         for name in fields:
             if name.endswith("_BT") and fields[name].shape[:2] != shape:
-                found = fields[name].shape
-                raise ValueError(f"{name}: shape {found} does not begin with {shape}, the layout's")
+                field_shape = fields[name].shape
+                raise ValueError(
+                    f"{name}: shape {field_shape} does not begin with {shape}, the layout's"
+                )
         return dataclasses.replace(self, **fields)
 
 
@@ -116,12 +119,12 @@ def positions(pos_BT: Any, name: str = "pos_BT") -> jax.Array:
         return whole_array(name, pos_BT, "give int32 or float32", wide=True)
     if not jnp.issubdtype(dtype, jnp.floating) or jnp.finfo(dtype).bits < 32:
         raise ValueError(f"{name}: dtype {dtype}; give int32 or float32")
-    made = jnp.asarray(pos_BT)
-    if made.dtype != dtype:  # float64 of NumPy, where 64 bits are off
+    array = jnp.asarray(pos_BT)
+    if array.dtype != dtype:  # float64 of NumPy, where 64 bits are off
         whole = pos_BT == np.round(pos_BT)
-        if np.any(whole & (np.asarray(pos_BT, made.dtype) != pos_BT)):
-            raise ValueError(f"{name}: {dtype} positions that {made.dtype} cannot hold")
-    return made
+        if np.any(whole & (np.asarray(pos_BT, array.dtype) != pos_BT)):
+            raise ValueError(f"{name}: {dtype} positions that {array.dtype} cannot hold")
+    return array
 
 
 def _dtype(name: str, x: Any) -> np.dtype:
@@ -210,41 +213,41 @@ def layout(
     for name, x in (("pos_BT", pos_BT), ("group_BT", group_BT)):
         if x is not None and x.shape[:2] != shape:
             raise ValueError(f"{name}: shape {x.shape} does not begin with {shape}, the segments'")
-    given = segment_BT, pos_BT, _start(start, shape), group_BT
-    return _with(_known(as_given), partitioned(_layout, segment_BT, 2, *given))
+    arrays = segment_BT, pos_BT, _start(start, shape), group_BT
+    return _with(_storage_facts(as_given), partitioned(_layout, segment_BT, 2, *arrays))
 
 
-def _with(known: Known, layout: Layout) -> Layout:
-    """The same layout, of which more is known."""
-    object.__setattr__(layout, "known", known)
+def _with(facts: StorageFacts, layout: Layout) -> Layout:
+    """The same layout, with what is certain of its columns."""
+    object.__setattr__(layout, "facts", facts)
     return layout
 
 
-def _known(segment_BT: Any) -> Known:
-    """What segments say that are a list or an array of NumPy."""
+def _storage_facts(segment_BT: Any) -> StorageFacts:
+    """What is certain of segments in a list or an array of NumPy; nothing of arrays of JAX."""
     if isinstance(segment_BT, jax.Array) or np.ndim(segment_BT) != 2:
-        return Known()
+        return StorageFacts()
     segment_BT = np.asarray(segment_BT)
     real_BT = segment_BT > 0
     before_BT = np.pad(segment_BT, ((0, 0), (1, 0)))[:, :-1]
     runs_B = np.sum(real_BT & (segment_BT != before_BT), axis=1)
     ids_B = [len(np.unique(row[real])) for row, real in zip(segment_BT, real_BT, strict=True)]
-    return Known(bool(np.all(runs_B == ids_B)), bool(real_BT.all()))
+    return StorageFacts(bool(np.all(runs_B == ids_B)), bool(real_BT.all()))
 
 
 def _start(start: Any, shape: tuple[int, ...]) -> int | jax.Array:
     if getattr(start, "shape", ()) == (shape[0], 1):
         return whole_array("start", start)
     start = whole_number("start", start)
-    known = isinstance(start, int) and isinstance(shape[1], int)  # not a symbolic size
-    if known and not -INDEX - 1 <= start <= INDEX - shape[1]:
+    numbers = isinstance(start, int) and isinstance(shape[1], int)  # not a symbolic size
+    if numbers and not -INDEX - 1 <= start <= INDEX - shape[1]:
         raise ValueError(f"start: {start}; the columns' numbers do not fit into int32")
     return start
 
 
 @partial(jax.jit, inline=True)
 def _layout(segment_BT, pos_BT, start, group_BT) -> Layout:
-    """One program where it runs op by op."""
+    """The arrays of `layout`, in one program also where it runs op by op."""
     column_BT = jnp.broadcast_to(jnp.arange(segment_BT.shape[1], dtype=jnp.int32), segment_BT.shape)
     sequence = sequences(segment_BT)
     counted = pos_BT is None
@@ -288,7 +291,7 @@ def sequences(segment_BT: jax.Array) -> Sequences:
 
 
 def _runs(id_BT: jax.Array) -> tuple[Sequences, jax.Array]:
-    """As `sequences`, where each run of equal ids is one; and the highest id before each column."""
+    """Each run of equal ids as a sequence; and the highest id before each column, int32 [B, T]."""
     last = id_BT.shape[1] - 1
     column_BT = jax.lax.broadcasted_iota(jnp.int32, id_BT.shape, 1)
     before_BT = before(id_BT, -1)
@@ -311,7 +314,7 @@ def _ids_rise(segment_BT: jax.Array, highest_BT: jax.Array) -> jax.Array:
 
 
 def before(x_BT: jax.Array, first: int) -> jax.Array:
-    """The value of the column before each column."""
+    """x moved by one column: each column has the value of the one before it, the first `first`."""
     return jnp.pad(x_BT, ((0, 0), (1, 0)), constant_values=first)[:, :-1]
 
 
@@ -331,7 +334,7 @@ def contiguous(segment_BT: jax.Array) -> jax.Array:
 
 
 def take_columns(x_BT: jax.Array, column_BT: jax.Array, axis: int = 1) -> jax.Array:
-    """These columns of an array [B, T, ...], of each row its own; both may have one row."""
+    """The columns `column_BT` of an array [B, T, ...], of each row its own; both may have one."""
     rows, columns = column_BT.shape
     shape = [rows] + [1] * (x_BT.ndim - 1)
     shape[axis] = columns
@@ -347,23 +350,23 @@ def over_sequence(reduce: Callable, x_BT: jax.Array, segment_BT: jax.Array) -> j
     """
     time = segment_BT.shape[1]
     first_BT = sequences(segment_BT).first_BT
-    each = lambda x_T, first_T: reduce(x_T, first_T, time)[first_T]
-    return jax.vmap(each)(x_BT, first_BT)
+    of_row = lambda x_T, first_T: reduce(x_T, first_T, time)[first_T]
+    return jax.vmap(of_row)(x_BT, first_BT)
 
 
 def full(batch: int, time: int) -> Layout:
     """Rows of one unpadded sequence each."""
     column_BT = jax.lax.broadcasted_iota(jnp.int32, (batch, time), 1)
-    one_BT = jnp.ones_like(column_BT)
-    arrays = column_BT, one_BT * time, column_BT, one_BT, 0 * one_BT
-    return _with(Known(True, True), Layout(*arrays, counted=True, indexed=True))
+    ones_BT = jnp.ones_like(column_BT)
+    arrays = column_BT, ones_BT * time, column_BT, ones_BT, 0 * ones_BT
+    return _with(StorageFacts(True, True), Layout(*arrays, counted=True, indexed=True))
 
 
 def join(before: Layout, after: Layout) -> Layout:
     """Two stretches of storage, one after the other along time."""
     both = lambda a, b: jnp.concatenate([a, b], axis=1)
-    known = {"counted": False, "indexed": False}
-    return jax.tree.map(both, before.replace(**known), after.replace(**known))
+    unsure = {"counted": False, "indexed": False}
+    return jax.tree.map(both, before.replace(**unsure), after.replace(**unsure))
 
 
 @partial(jax.jit, inline=True)
@@ -382,7 +385,7 @@ def counting_up(segment_BT: jax.Array, pos_BT: jax.Array) -> jax.Array:
 
 @partial(jax.jit, static_argnames="strictly", inline=True)
 def rising(segment_BT: jax.Array, index_BT: jax.Array, strictly: bool = False) -> jax.Array:
-    """Whether the index never falls along storage in a sequence, or always rises: bool scalar.
+    """Whether the index never falls along storage in a sequence, bool scalar; `strictly`: it rises.
 
     False also where columns of several sequences lie between each other and the index falls.
     """
@@ -394,7 +397,7 @@ def rising(segment_BT: jax.Array, index_BT: jax.Array, strictly: bool = False) -
 
 
 def goes_on(segment_BT: jax.Array) -> jax.Array:
-    """Whether a token is of the same sequence as the column before it."""
+    """Whether each token is of the same sequence as the column before it, bool [B, T]."""
     return (segment_BT > 0) & (segment_BT == before(segment_BT, 0))
 
 
@@ -435,7 +438,7 @@ class Order(NamedTuple):
 def choose(
     which: jax.Array | np.bool_, yes: Callable[..., T], no: Callable[..., T], *operands: Any
 ) -> T:
-    """yes(*operands) or no(*operands), which alone is computed.
+    """yes(*operands) where `which` holds, else no(*operands); only that one is computed.
 
     Op by op it is decided here, since `jax.lax.cond` would compile both each time. Both read no
     other arrays that vary over devices, see `cond`.
@@ -462,7 +465,7 @@ def order_of(stored: jax.Array, segment_BT: jax.Array, key_BT: jax.Array) -> Ord
 
 @partial(jax.jit, inline=True)
 def told_apart(segment_BT: jax.Array, index_BT: jax.Array, pos_BT: jax.Array) -> jax.Array:
-    """Another index, int32, in which tokens of equal index have the order of their positions."""
+    """An index without equal numbers, int32: tokens of equal index are in order of positions."""
     column_BT = jax.lax.broadcasted_iota(jnp.int32, segment_BT.shape, 1)
     order_BT = jax.lax.sort((segment_BT, index_BT, pos_BT, column_BT), num_keys=4)[3]
     return jax.lax.sort((order_BT, column_BT), num_keys=1)[1]

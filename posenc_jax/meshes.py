@@ -35,7 +35,7 @@ def cond(which: jax.Array, yes: Callable[..., T], no: Callable[..., T], *operand
     arrays that vary.
     """
     which, operands = vary_alike((which, operands))
-    alike = lambda branch: lambda *given: vary_alike((branch(*given), given))[0]
+    alike = lambda branch: lambda *args: vary_alike((branch(*args), args))[0]
     return jax.lax.cond(which, alike(yes), alike(no), *operands)
 
 
@@ -45,8 +45,8 @@ def explicit_mesh(tree: Any) -> AbstractMesh | None:
     return next((mesh for mesh in meshes if mesh.explicit_axes), None)
 
 
-def partitioned(call: Callable[..., T], like: jax.Array, axes: int, *given: Any) -> T:
-    """call(*given), inside of which Explicit axes of a mesh are Auto ones.
+def partitioned(call: Callable[..., T], like: jax.Array, axes: int, *args: Any) -> T:
+    """The results of call(*args), inside of which Explicit axes of a mesh are Auto ones.
 
     `jax.make_mesh` makes Explicit axes: how an array is spread over devices is a part of its type,
     and an operation that could spread its result in several ways is an error. Inside of this XLA
@@ -54,12 +54,12 @@ def partitioned(call: Callable[..., T], like: jax.Array, axes: int, *given: Any)
     size of `like`; along others it is whole on each device.
 
     Args:
-      call: reads no other arrays than what it is given, of which it returns a pytree.
-      given: pytrees of arrays.
+      call: a function of `args` that returns a pytree of arrays, and reads no other arrays.
+      args: pytrees of arrays.
     """
-    mesh = explicit_mesh(given)
+    mesh = explicit_mesh(args)
     if mesh is None:
-        return call(*given)
+        return call(*args)
     places = jax.typeof(like).sharding.spec[:axes]
 
     def enter(leaf):
@@ -73,5 +73,5 @@ def partitioned(call: Callable[..., T], like: jax.Array, axes: int, *given: Any)
 
     auto = mesh.update_axis_types(dict.fromkeys(mesh.explicit_axes, AxisType.Auto))
     with jax.sharding.use_abstract_mesh(auto):
-        found = call(*jax.tree.map(enter, given))
-    return jax.tree.map(leave, found)
+        results = call(*jax.tree.map(enter, args))
+    return jax.tree.map(leave, results)

@@ -64,13 +64,13 @@ class Bound(NamedTuple):
 Count = Annotated[int, Bound(1)]
 
 
-def choices_for(word: str, known: Iterable[str]) -> str:
+def choices_for(word: str, names: Iterable[str]) -> str:
     """The choices as text: "; did you mean rope? choices: nope, rope"."""
-    known = [str(name) for name in known]
-    lower = {name.lower(): name for name in known}
+    names = [str(name) for name in names]
+    lower = {name.lower(): name for name in names}
     near = [lower[name] for name in difflib.get_close_matches(word.lower(), lower, n=3)]
     hint = f"did you mean {', '.join(near)}? " if near else ""
-    return f"; {hint}choices: {', '.join(known) or 'none'}"
+    return f"; {hint}choices: {', '.join(names) or 'none'}"
 
 
 def checked(where: str, option: inspect.Parameter, value: Any) -> Any:
@@ -136,8 +136,8 @@ def _is(value: Any, kind: Any) -> bool:
     if get_origin(kind) is Literal:
         return any(value == choice and type(value) is type(choice) for choice in get_args(kind))
     if get_origin(kind) is tuple:
-        of = get_args(kind)[0]
-        return isinstance(value, tuple | list) and all(_is(one, of) for one in value)
+        member_type = get_args(kind)[0]
+        return isinstance(value, tuple | list) and all(_is(member, member_type) for member in value)
     if kind is float:
         number = isinstance(value, int | float) and not isinstance(value, bool)
         return number and abs(value) <= sys.float_info.max
@@ -148,13 +148,14 @@ def _is(value: Any, kind: Any) -> bool:
 
 def _as(value: Any, kind: Any) -> Any:
     if get_origin(kind) is tuple:
-        return tuple(_as(one, get_args(kind)[0]) for one in value)
+        return tuple(_as(member, get_args(kind)[0]) for member in value)
     return float(value) if kind is float else value
 
 
 def _allowed(kinds: Sequence[Any]) -> str:
     """What a value of these types is, as text: "one of: 'a', 'b'", "of type int or None"."""
-    choices = [repr(one) for kind in kinds if get_origin(kind) is Literal for one in get_args(kind)]
+    literals = [kind for kind in kinds if get_origin(kind) is Literal]
+    choices = [repr(choice) for kind in literals for choice in get_args(kind)]
     types = [_named(kind) for kind in kinds if get_origin(kind) is not Literal]
     of_types = [f"of type {' or '.join(types)}"] if types else []
     return " or ".join(of_types + ([f"one of: {', '.join(choices)}"] if choices else []))

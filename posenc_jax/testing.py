@@ -312,12 +312,12 @@ def differs(t: Trial, what: str, got: Any, other: Any, least: float) -> None:
     both_nan = np.isnan(np.asarray(got)) & np.isnan(np.asarray(other))
     most = np.where(both_nan, 0.0, _differences(got, other)).max(initial=0.0)
     if not most > least:
-        found = f"the largest difference is {most:.3g}"
-        raise AssertionError(f"{t.label}: {what}: {found}; it must be above {least:g}")
+        largest = f"the largest difference is {most:.3g}"
+        raise AssertionError(f"{t.label}: {what}: {largest}; it must be above {least:g}")
 
 
 def _differences(got: Any, other: Any) -> np.ndarray:
-    """Of each two numbers; 0 of equal infinities, and infinite of NaN."""
+    """The distance of each two numbers; 0 for equal infinities, infinite where one is NaN."""
     got, other = np.asarray(got, np.float64), np.asarray(other, np.float64)
     with np.errstate(invalid="ignore"):
         off = np.where(got == other, 0.0, np.abs(got - other))
@@ -325,7 +325,7 @@ def _differences(got: Any, other: Any) -> np.ndarray:
 
 
 def _control(t: Trial, what: str, got: Any, other: Any, least: float) -> None:
-    """AssertionError: the check above would have seen nothing."""
+    """AssertionError: what must differ does not, so the check would not have seen a fault."""
     differs(t, f"{what}, the control of this check", got, other, least)
 
 
@@ -410,13 +410,34 @@ def packing(t: Trial) -> None:
 
     The control: the same tokens as one document.
     """
-    rows, one, two = t.causal_rows, np.s_[:, :, :7], np.s_[:, :, 7:]
+    rows, first_document, second_document = t.causal_rows, np.s_[:, :, :7], np.s_[:, :, 7:]
     what = "packing: another document in the row changes"
-    same(t, f"{what} the first", rows["packed"][one], rows["first"][one], 0.0, OUT)
-    same(t, f"{what} the second", rows["packed"][two], rows["second"][two], 0.0, OUT)
+    same(
+        t,
+        f"{what} the first",
+        rows["packed"][first_document],
+        rows["first"][first_document],
+        0.0,
+        OUT,
+    )
+    same(
+        t,
+        f"{what} the second",
+        rows["packed"][second_document],
+        rows["second"][second_document],
+        0.0,
+        OUT,
+    )
     alone = rows["alone"][:, :, :17]
-    same(t, "packing: a document and the same alone", rows["packed"][two], alone, SAME, OUT)
-    _control(t, "packing", rows["packed"][two], rows["text"][two], 1e-3)
+    same(
+        t,
+        "packing: a document and the same alone",
+        rows["packed"][second_document],
+        alone,
+        SAME,
+        OUT,
+    )
+    _control(t, "packing", rows["packed"][second_document], rows["text"][second_document], 1e-3)
 
 
 def shift(t: Trial) -> None:
@@ -448,7 +469,7 @@ class Derivatives(NamedTuple):
 
 
 def _derivatives(t: Trial, form: Form) -> Derivatives:
-    """Of rows with packed documents, and with padding on either side, which counts for nothing."""
+    """Outputs and gradients of rows with packed documents, and with padding, which has weight 0."""
     at = where(t, [[1] * 9 + [2] * 15, [1] * 20 + [0] * 4, LEFT, RIGHT])
     at = _uncounted(at) if form == "dense" else at  # the others read one row of offsets
     real = np.asarray(at.segment_BT > 0)[None, ..., None, None]
@@ -476,9 +497,9 @@ def forms(t: Trial, kernel: bool = True) -> None:
     for form in others[: 1 + kernel]:
         if form == "kernel" and not _kernel_takes(t):
             continue
-        found = _derivatives(t, form)
-        same(t, f"forms: {form} and dense", found.out, t.dense.out, SAME, OUT)
-        leaves = jax.tree_util.tree_leaves_with_path((found.grads, found.early))
+        derivatives = _derivatives(t, form)
+        same(t, f"forms: {form} and dense", derivatives.out, t.dense.out, SAME, OUT)
+        leaves = jax.tree_util.tree_leaves_with_path((derivatives.grads, derivatives.early))
         for (path, got), wanted in zip(
             leaves, jax.tree.leaves((t.dense.grads, t.dense.early)), strict=True
         ):
@@ -520,11 +541,13 @@ def decoding(t: Trial) -> None:
 
     for start, stop, columns in ((8, 16, 16), (16, 17, TIME), (17, 18, TIME)):
         unwritten = np.arange(TIME)[:, None] >= stop
-        found = step(np.where(unwritten, 3 - x_BTD, x_BTD), start, stop, columns)
+        stepwise = step(np.where(unwritten, 3 - x_BTD, x_BTD), start, stop, columns)
         wanted = np.where(real[None, :, start:stop, None, None], full[:, :, start:stop], 0)
         what = f"decoding: from token {start} on, with a cache of {columns} and in the full pass"
-        same(t, what, found, wanted, SAME, OUT)
-        same(t, "decoding: other content of the padding", found[:, 2:], found[:, :2], 0.0, OUT)
+        same(t, what, stepwise, wanted, SAME, OUT)
+        same(
+            t, "decoding: other content of the padding", stepwise[:, 2:], stepwise[:, :2], 0.0, OUT
+        )
     forgets = np.where(np.arange(TIME)[:, None] < 8, 0, x_BTD)
     _control(t, "decoding", step(forgets, 8, 16, 16), step(x_BTD, 8, 16, 16), 1e-3)
 
@@ -547,19 +570,19 @@ def cross(t: Trial) -> None:
     blocks = t.encoding.walk is None or not t.encoding.walk.whole
     both: list[Form] = ["dense", "blockwise"]
     for form in both[: 1 + blocks]:
-        found = outputs(t, x_BTD[:, few], cut, keys=(x_BTD, at), form=form)
+        apart_outputs = outputs(t, x_BTD[:, few], cut, keys=(x_BTD, at), form=form)
         what = f"cross-attention ({form}): queries apart from the keys, and among them"
-        same(t, what, found[:, :3], among, SAME, OUT)
+        same(t, what, apart_outputs[:, :3], among, SAME, OUT)
         what = f"cross-attention ({form}): keys in the padding change"
-        same(t, what, found[:, 1], found[:, 2], 0.0, "layer token head channel")
+        same(t, what, apart_outputs[:, 1], apart_outputs[:, 2], 0.0, "layer token head channel")
         if not t.axes or t.tells_order is False:
             what = f"cross-attention ({form}): it is said to read no positions; a shift changes"
-            same(t, what, found[:, 1], found[:, 3], 0.0, "layer token head channel")
+            same(t, what, apart_outputs[:, 1], apart_outputs[:, 3], 0.0, "layer token head channel")
         elif (
-            not np.abs(found[:, 1] - found[:, 3]).max() > 1e-4
+            not np.abs(apart_outputs[:, 1] - apart_outputs[:, 3]).max() > 1e-4
         ):  # the queries' positions are unread
             apart = outputs(t, x_BTD[:, few], cut, keys=(x_BTD, moved), form=form)
-            _control(t, f"cross-attention ({form}): keys elsewhere", apart, found, 1e-4)
+            _control(t, f"cross-attention ({form}): keys elsewhere", apart, apart_outputs, 1e-4)
 
 
 def relative(t: Trial) -> None:
@@ -654,8 +677,8 @@ def parity(t: Trial, definition: Definition, far: int = 0) -> None:
                 q_BTHC.reshape(1, TIME, -1) if t.dims.model == t.dims.heads * t.dims.head else None
             )
             got = np.asarray(attention_logits(q_BTHC, k_BTHC, view.layer(n, x_BTD))[0])
-            _, own = at_layer(t.encoding, n, plain[0])
-            wanted = definition(own, q.astype(float), k.astype(float), plain[1])
+            _, params_of_layer = at_layer(t.encoding, n, plain[0])
+            wanted = definition(params_of_layer, q.astype(float), k.astype(float), plain[1])
             if causal:
                 got, wanted = (np.where(np.tri(TIME, dtype=bool), s, 0) for s in (got, wanted))
             _close(t, f"{what}, layer {n}", got, wanted, far, "head query key")
@@ -700,13 +723,13 @@ def _seen(t: Trial) -> list[np.ndarray]:
     """Outputs near, of two documents, far out, and in training where positions may be random."""
     text = tokens_of(t.dims, 20)
     near, far = (text, row(t, PACKED)), (text, row(t, stretch=10_000))
-    found = [*_rows(t, near=near, far=far).values()]
+    outputs_seen = [*_rows(t, near=near, far=far).values()]
     if t.encoding.place is not None:
         at = where(t, [[1] * TIME] * ROWS)
         placed = place(t.encoding, jax.random.key(1), at)
         x_BTD = jnp.asarray(np.stack([text] * ROWS))
-        found.append(np.asarray(outputs(t, x_BTD, at, placed=placed)))
-    return found
+        outputs_seen.append(np.asarray(outputs(t, x_BTD, at, placed=placed)))
+    return outputs_seen
 
 
 def other_values(option: inspect.Parameter, value: Any) -> list[Any]:
@@ -760,15 +783,15 @@ def meshes(t: Trial) -> None:
     x_BTD = jnp.asarray(np.stack([tokens_of(t.dims, seed) for seed in range(2 * devices)]))
     run = lambda params, x, at: outputs(t, x, at, params)
     loss = lambda params, x, at: (run(params, x, at) ** 2).sum()
-    both = jax.jit(lambda *given: (run(*given), jax.grad(loss, argnums=(0, 1))(*given)))
+    both = jax.jit(lambda *args: (run(*args), jax.grad(loss, argnums=(0, 1))(*args)))
     out, grads = both(t.params, x_BTD, at)
     for kind in (jax.sharding.AxisType.Explicit, jax.sharding.AxisType.Auto):
         mesh = jax.make_mesh((devices,), ("data",), axis_types=(kind,))
         split = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("data"))
         whole = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec())
-        given = jax.device_put((t.params, x_BTD, at), (whole, split, split))
+        args = jax.device_put((t.params, x_BTD, at), (whole, split, split))
         try:
-            got, got_grads = both(*given)
+            got, got_grads = both(*args)
         except Exception as error:
             line = str(error).strip().splitlines()[0]
             raise AssertionError(f"{t.label}: meshes: {devices} devices, {kind}: {line}") from error

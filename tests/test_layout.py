@@ -386,7 +386,7 @@ def test_what_a_frame_can_take():
     causal.embed(X)
     assert causal.layer(0).causal, "keys of a cache were embedded before"
     drawn = DRAWN.place(jax.random.key(0), full(2, 3))
-    assert framed("randomized+rope", placed=drawn).layer(0).own
+    assert framed("randomized+rope", placed=drawn).layer(0).self_attention
     narrow = framed("rope", placed=jnp.array([[0, 100, 120]], jnp.int8))
     wide = framed("rope", placed=jnp.array([[0, 100, 120]]))
     assert narrow.alike.k.placed.dtype == jnp.int32
@@ -412,18 +412,18 @@ def test_a_layout_knows_what_was_known_when_it_was_made():
     for leaf, same in zip(jax.tree.leaves(at), jax.tree.leaves(layout([[1] * 4] * 2)), strict=True):
         assert leaf.tolist() == same.tolist()
         assert leaf.dtype == same.dtype
-    assert at.known == (True, True)
-    assert layout([[1, 1, 2, 0], [0, 3, 3, 3]]).known == (True, False)
-    assert layout(np.array([[1, 0, 1]])).known == (False, False)
-    assert layout(np.array([[1, 2, 1]])).known == (False, True)
-    assert layout(pos_BT=np.array([[5, 7]])).known == (True, True)
+    assert at.facts == (True, True)
+    assert layout([[1, 1, 2, 0], [0, 3, 3, 3]]).facts == (True, False)
+    assert layout(np.array([[1, 0, 1]])).facts == (False, False)
+    assert layout(np.array([[1, 2, 1]])).facts == (False, True)
+    assert layout(pos_BT=np.array([[5, 7]])).facts == (True, True)
     for unsure in (
         layout(jnp.ones((1, 3), jnp.int32)),
         jax.tree.map(lambda x: x[:, ::-1], at),
         at.replace(segment_BT=at.segment_BT),
         jax.jit(lambda at: at)(at),
     ):
-        assert unsure.known == (False, False)
+        assert unsure.facts == (False, False)
 
 
 @pytest.mark.parametrize("name", ["alibi", "t5", "fox"])

@@ -110,7 +110,11 @@ def attend_with(
     draw: Callable[[tuple[int, ...]], jax.Array] | None = None,
     return_lse: bool = False,
 ) -> Any:
-    """As `attend`. `draw` makes of the weights' shape what dropout multiplies them with."""
+    """Attention as of `attend`, with its options in one object.
+
+    draw: a function of the weights' shape, [B, H, Q, K], that returns what dropout multiplies them
+      with; None: no dropout.
+    """
     _check(q_BQHC, k_BKGC, v_BKGC, layer)
     layer, options = _checked(q_BQHC, layer, options)
     if return_lse:
@@ -136,8 +140,9 @@ def attend_with(
 
 
 def _checked(q_BQHC, layer: Layer, options: ScoreOptions) -> tuple[Layer, ScoreOptions]:
-    """The layer in the form that takes the options, and the options as arrays. ValueError: one does
-    not fit.
+    """The layer in a form that takes the options, and the options with a scale of the right dtype.
+
+    ValueError: an option does not fit.
     """
     check_options(options, layer, q_BQHC.shape[0])
     untaken = options.pairs or not kernel_takes(q_BQHC.dtype)
@@ -161,11 +166,12 @@ def _with_log_sum_exp(layer: Layer) -> Layer:
 
 
 def _attend(q_BQHC, k_BKGC, v_BKGC, layer: Layer, options: ScoreOptions, lse: bool = False):
-    """Attention to values that are turned already, and if `lse` the log-sum-exp, else maybe None;
-    nothing is checked.
+    """(output, log-sum-exp) of attention to values that are turned already; nothing is checked.
+
+    The log-sum-exp may be None where `lse` does not ask for it.
     """
-    given = q_BQHC, k_BKGC, v_BKGC, layer, options
-    q_BQHC, k_BKGC, v_BKGC, layer, options = vary_alike(given)
+    args = q_BQHC, k_BKGC, v_BKGC, layer, options
+    q_BQHC, k_BKGC, v_BKGC, layer, options = vary_alike(args)
     if options.mask_BHQK is not None:
         layer = layer.counting(options.mask_BHQK)
     if layer.form == "kernel":
@@ -178,8 +184,8 @@ def _attend(q_BQHC, k_BKGC, v_BKGC, layer: Layer, options: ScoreOptions, lse: bo
     q, k, v, q_side, k_side, arranged = _sides(q_BQHC, k_BKGC, v_BKGC, layer, options)
     v = softmax.for_every_head(v, q.shape[2])
     options = _arranged(options, layer)
-    found = _in_order(q, k, v, q_side, k_side, arranged, options, lse)
-    return layer.in_order.restored(found) if layer.arranges_queries else found
+    results = _in_order(q, k, v, q_side, k_side, arranged, options, lse)
+    return layer.in_order.restored(results) if layer.arranges_queries else results
 
 
 def _arranged(options: ScoreOptions, layer: Layer) -> ScoreOptions:
@@ -195,7 +201,7 @@ def _arranged(options: ScoreOptions, layer: Layer) -> ScoreOptions:
 
 
 def _in_order(q, k, v, q_side: Any, k_side: Any, layer: Layer, options: ScoreOptions, lse: bool):
-    """As `_attend`, of the dense and blockwise forms; all columns are in the order of the layer."""
+    """(output, log-sum-exp) of the dense and blockwise forms, of columns in the layer's order."""
     walk = layer.encoding.walk
     if layer.form == "blockwise" and walk is not None:
         return blockwise_walk(q, k, v, q_side, k_side, layer, options)
@@ -278,23 +284,23 @@ def _logits(q_BQHC, k_BKHC, q_side: Any, k_side: Any, layer: Layer, options: Sco
         see_BHQK = both(layer.visible_BHQK, options.mask_BHQK)
         return softmax.masked(products(q_BHQC), bias_BHQK, see_BHQK)
 
-    def some(which: slice, bias_BHQK):
+    def of_queries(which: slice, bias_BHQK):
         q = layer.q._replace(
             index_BT=layer.q.index_BT[:, which], segment_BT=layer.q.segment_BT[:, which]
         )
-        own = options.columns(which)
+        pair_options = options.columns(which)
         see_BHQK = visible(q, layer.k, layer.causal, layer.mask_padding)
         return softmax.masked(
             products(q_BHQC[:, :, which]),
-            plus(bias_BHQK, own.bias_BHQK),
-            both(see_BHQK, own.mask_BHQK),
+            plus(bias_BHQK, pair_options.bias_BHQK),
+            both(see_BHQK, pair_options.mask_BHQK),
         )
 
-    return with_grid(some, layer.row_BHN, q_BHQC.shape[2])
+    return with_grid(of_queries, layer.row_BHN, q_BHQC.shape[2])
 
 
 def _sides(q_BQHC, k_BKGC, v_BKGC, layer: Layer, options: ScoreOptions):
-    """What attention reads, in the order in which it reads columns.
+    """All that attention reads, in the order in which it reads columns, a tuple of six.
 
     Scaled queries, keys of every head, both rotated, and values; both sides as a walk reads them,
     or what would be those; the layer with its tokens in this order.
@@ -333,12 +339,12 @@ def _check(q_BQHC, k_BKHC, v_BKHC, layer: Layer) -> None:
     for side, x in (("q", q_BQHC), ("k", k_BKHC)):
         check_side(layer, side, x)
     check_side(layer, "v", v_BKHC, width=v_BKHC.shape[-1])
-    for what, found in (
+    for what, values in (
         ("rows", [x.shape[0] for x in (q_BQHC, k_BKHC, v_BKHC)]),
         ("dtypes", [x.dtype.name for x in (q_BQHC, k_BKHC, v_BKHC)]),
     ):
-        if len(set(found)) > 1:
-            raise ValueError(f"q, k, v: {what} {', '.join(map(str, found))}; give all three alike")
+        if len(set(values)) > 1:
+            raise ValueError(f"q, k, v: {what} {', '.join(map(str, values))}; give all three alike")
     forced = layer.form == "kernel" and not layer.chosen
     if forced and q_BQHC.dtype not in (jnp.bfloat16, jnp.float32):
         raise ValueError(
@@ -347,8 +353,8 @@ def _check(q_BQHC, k_BKHC, v_BKHC, layer: Layer) -> None:
         )
     if k_BKHC.shape[2] != v_BKHC.shape[2]:
         raise ValueError(f"v: {v_BKHC.shape[2]} heads; the keys have {k_BKHC.shape[2]}")
-    for side, kept, like in (("q", layer.q_kept, q_BQHC), ("k", layer.k_kept, k_BKHC)):
-        for leaf in jax.tree.leaves(kept):
+    for side, features, like in (("q", layer.q_kept, q_BQHC), ("k", layer.k_kept, k_BKHC)):
+        for leaf in jax.tree.leaves(features):
             if leaf.shape[:2] != like.shape[:2]:
                 raise ValueError(
                     f"layer: its features of the {side} side's input are of {leaf.shape[:2]} rows "

@@ -16,7 +16,7 @@ NEVER = 2**31 - 1  # storage index of a filler key: after every query
 
 
 class Plan(NamedTuple):
-    """What is known when tracing.
+    """What is known of attention in blocks when it is traced; static, so it is hashable.
 
     row: the bias is given as a row of offsets, see `Layer.row_BHN`, not by its parameters.
     hidden: that row has -inf for keys ahead of the query, so that nothing else hides them.
@@ -48,6 +48,7 @@ class Blocks(NamedTuple):
 
 
 def plan_of(layer: Layer, cap: float | None) -> Plan:
+    """The plan of a layer's attention, with the cap of its logits."""
     queries, keys = layer.blocks()
     row = layer.row_BHN is not None
     return Plan(
@@ -87,7 +88,7 @@ def join_blocks(x_IBHTC, time: int) -> jax.Array:
 
 
 def join_results(o_IBHQC, log_IBHQ1, time: int) -> tuple[jax.Array, jax.Array]:
-    """Outputs and log-sum-exps of blocks of queries as those of all, [B, Q, H, C] and [B, Q, H]."""
+    """Outputs [B, Q, H, C] and log-sum-exps [B, Q, H] of all queries, of those of their blocks."""
     log_BQH1 = join_blocks(log_IBHQ1, time)
     return join_blocks(o_IBHQC, time), log_sum_exp(log_BQH1.swapaxes(1, 2))
 
@@ -102,7 +103,7 @@ def fill_pairs(plan: Plan, x_BHQK: jax.Array | None) -> jax.Array | None:
 
 
 def pair_start(plan: Plan, x_BHQK: jax.Array, i, j) -> tuple:
-    """Where block (i, j) begins."""
+    """The first entry of block (i, j) along each axis of [B, H, Q, K]; see `fill_pairs`."""
     *_, queries, keys = x_BHQK.shape
     return 0, 0, 0 if queries == 1 else i * plan.queries, 0 if keys == 1 else j * plan.keys
 
@@ -117,7 +118,10 @@ def pick_pair(plan: Plan, x_BHQK: jax.Array | None, i, j) -> jax.Array | None:
 
 
 def cut_tokens(plan: Plan, q: Tokens, k: Tokens, mask_BHQK: jax.Array | None = None) -> Blocks:
-    """Both sides' tokens in blocks. Fillers have segment -1, and come after every query."""
+    """The tokens of both sides in blocks, and which blocks meet.
+
+    Tokens that fill up the last block have segment -1; such keys come after every query.
+    """
     sides = []
     for side, size, index in ((q, plan.queries, -1), (k, plan.keys, NEVER)):
         placed = jax.tree.map(partial(cut, size=size), side.placed)
@@ -144,8 +148,8 @@ def cut_tokens(plan: Plan, q: Tokens, k: Tokens, mask_BHQK: jax.Array | None = N
         meet_IJ &= _any_of_blocks(plan, mask_BHQK)
     first_I = jnp.argmax(meet_IJ, axis=1)
     end_I = meet_IJ.shape[1] - jnp.argmax(meet_IJ[:, ::-1], axis=1)
-    some_I = meet_IJ.any(axis=1)
-    return Blocks(q, k, jnp.where(some_I, first_I, 0), jnp.where(some_I, end_I, 0), mask_BHQK)
+    any_I = meet_IJ.any(axis=1)
+    return Blocks(q, k, jnp.where(any_I, first_I, 0), jnp.where(any_I, end_I, 0), mask_BHQK)
 
 
 def _any_of_blocks(plan: Plan, mask_BHQK: jax.Array) -> jax.Array:

@@ -48,11 +48,13 @@ from posenc_jax.encoding import bias
 
 
 class Learned(NamedTuple):
-    """What a block's bias is made of: the encoding's row of offsets or parameters, and the bias of
-    the user's own, filled up to whole blocks.
+    """What the bias of a block is made of, and what has a gradient.
+
+    bias:      the row of offsets of the encoding's bias, or its parameters.
+    bias_BHQK: the bias that the caller of `attend` gave, filled up to whole blocks; None: none.
     """
 
-    own: Any
+    bias: Any
     bias_BHQK: jax.Array | None
 
 
@@ -75,42 +77,45 @@ def blockwise(
 
 
 def learned_of(layer: Layer) -> Any:
-    """What blocks make their bias of: its row of offsets, or the parameters."""
+    """What the encoding's bias of a block is made of: its row of offsets, or the parameters."""
     return layer.params if layer.row_BHN is None else layer.row_BHN
 
 
 def row_start(plan: Plan, blocks: Blocks, i, j):
-    """Where block (i, j) begins in the row of offsets."""
+    """The first entry that block (i, j) reads of the row of offsets."""
     return (len(blocks.q.index_BT) - 1 - i) * plan.queries + j * plan.keys
 
 
 def local(plan: Plan, learned: Learned, blocks: Blocks, i, j) -> Learned:
-    """What block (i, j) needs of `learned`: the bias's parameters, or a piece of its row; and the
-    block of the user's own bias.
+    """The part of `learned` that block (i, j) reads: a piece of the row, or all parameters; and the
+    block of the caller's bias.
     """
     bias_BHQK = pick_pair(plan, learned.bias_BHQK, i, j)
     if not plan.row:
-        return Learned(learned.own, bias_BHQK)
+        return Learned(learned.bias, bias_BHQK)
     start, size = row_start(plan, blocks, i, j), plan.queries + plan.keys
-    row_BHN = jax.lax.dynamic_slice_in_dim(learned.own, start, size, axis=-1)
+    row_BHN = jax.lax.dynamic_slice_in_dim(learned.bias, start, size, axis=-1)
     return Learned(row_BHN, bias_BHQK)
 
 
 def add_local(plan: Plan, total: Learned, part: Learned, blocks: Blocks, i, j) -> Learned:
-    """`total`, shaped as `learned` but float32 or wider, plus the block's part of it."""
-    own, bias_BHQK = total
+    """The sum of gradients `total`, plus the gradient `part` of what block (i, j) reads.
+
+    `total` has the shapes of `learned`, in float32 or wider.
+    """
+    bias, bias_BHQK = total
     before = local(plan, total, blocks, i, j)
     add = lambda t, p: t + p.astype(t.dtype)
     if not plan.row:
-        own = jax.tree.map(add, own, part.own)
+        bias = jax.tree.map(add, bias, part.bias)
     else:
-        row_BHN, start = add(before.own, part.own), row_start(plan, blocks, i, j)
-        own = jax.lax.dynamic_update_slice_in_dim(own, row_BHN, start, axis=-1)
+        row_BHN, start = add(before.bias, part.bias), row_start(plan, blocks, i, j)
+        bias = jax.lax.dynamic_update_slice_in_dim(bias, row_BHN, start, axis=-1)
     if bias_BHQK is not None:
         start = pair_start(plan, bias_BHQK, i, j)
         sum_BHQK = add(before.bias_BHQK, part.bias_BHQK)
         bias_BHQK = jax.lax.dynamic_update_slice(bias_BHQK, sum_BHQK, start)
-    return Learned(own, bias_BHQK)
+    return Learned(bias, bias_BHQK)
 
 
 def block_bias(plan: Plan, part: Learned, q: Tokens, k: Tokens) -> jax.Array | None:
@@ -118,9 +123,9 @@ def block_bias(plan: Plan, part: Learned, q: Tokens, k: Tokens) -> jax.Array | N
     if plan.encoding.bias is None:
         return part.bias_BHQK
     if plan.row:
-        return plus(skew(part.own, plan.queries), part.bias_BHQK)
-    own_BHQK = bias(plan.encoding, part.own, q.placed, k.placed, plan.dims)
-    return plus(own_BHQK, part.bias_BHQK)
+        return plus(skew(part.bias, plan.queries), part.bias_BHQK)
+    encoding_BHQK = bias(plan.encoding, part.bias, q.placed, k.placed, plan.dims)
+    return plus(encoding_BHQK, part.bias_BHQK)
 
 
 def masked_scores(plan: Plan, q_BHQC, k_BHKC, bias_BHQK, q: Tokens, k: Tokens, mask_BHQK):
@@ -151,21 +156,21 @@ def _forward(plan: Plan, q_IBHQC, k_JBHKC, v_JBHKC, learned, sink_H, blocks: Blo
         return finish(state, sink_H=sink_H)
 
     o_IBHQC, log_IBHQ1 = jax.lax.map(query_block, jnp.arange(len(q_IBHQC)))
-    kept = q_IBHQC, k_JBHKC, v_JBHKC, learned, sink_H, blocks, o_IBHQC, log_IBHQ1
-    return (o_IBHQC.astype(v_JBHKC.dtype), log_IBHQ1), kept
+    residuals = q_IBHQC, k_JBHKC, v_JBHKC, learned, sink_H, blocks, o_IBHQC, log_IBHQ1
+    return (o_IBHQC.astype(v_JBHKC.dtype), log_IBHQ1), residuals
 
 
-def _backward(plan: Plan, kept, gradients):
+def _backward(plan: Plan, residuals, gradients):
     g_IBHQC, g_log_IBHQ1 = gradients
-    q_IBHQC, k_JBHKC, v_JBHKC, learned, sink_H, blocks, o_IBHQC, log_IBHQ1 = kept
+    q_IBHQC, k_JBHKC, v_JBHKC, learned, sink_H, blocks, o_IBHQC, log_IBHQ1 = residuals
     wide, dtype = o_IBHQC.dtype, g_IBHQC.dtype
-    drop_IBHQ1 = (g_IBHQC.astype(wide) * o_IBHQC).sum(axis=-1, keepdims=True) - g_log_IBHQ1
+    delta_IBHQ1 = (g_IBHQC.astype(wide) * o_IBHQC).sum(axis=-1, keepdims=True) - g_log_IBHQ1
     if plan.encoding.bias is None:
-        learned = learned._replace(own=None)
+        learned = learned._replace(bias=None)
 
     def query_block(totals, i):
-        q_BHQC, g_BHQC, log_BHQ1, drop_BHQ1, q = pick(
-            (q_IBHQC, g_IBHQC, log_IBHQ1, drop_IBHQ1, blocks.q), i
+        q_BHQC, g_BHQC, log_BHQ1, delta_BHQ1, q = pick(
+            (q_IBHQC, g_IBHQC, log_IBHQ1, delta_IBHQ1, blocks.q), i
         )
         q_BHCQ, g_BHCQ = (narrow(transposed(x), dtype) for x in (q_BHQC, g_BHQC))
 
@@ -178,7 +183,7 @@ def _backward(plan: Plan, kept, gradients):
             s_BHQK, product_BHQK = masked_scores(plan, q_BHQC, k_BHKC, bias_BHQK, q, k, mask_BHQK)
             p_BHQK = jnp.exp(s_BHQK - log_BHQ1)
             dp_BHQK = barrier(product(g_BHQC, transposed(v_BHKC)))
-            ds_BHQK = barrier(p_BHQK * (dp_BHQK - drop_BHQ1))
+            ds_BHQK = barrier(p_BHQK * (dp_BHQK - delta_BHQ1))
             near_BHQK = narrow(through_cap(ds_BHQK, product_BHQK, plan.cap), dtype)
             dv_JBHCK = dv_JBHCK.at[j].add(product(g_BHCQ, narrow(p_BHQK, dtype)))
             dk_JBHCK = dk_JBHCK.at[j].add(product(q_BHCQ, near_BHQK))
@@ -197,7 +202,7 @@ def _backward(plan: Plan, kept, gradients):
     totals, dq_IBHQC = jax.lax.scan(query_block, totals, jnp.arange(len(q_IBHQC)))
     dk_JBHKC, dv_JBHKC = (jnp.swapaxes(x, -1, -2).astype(dtype) for x in totals[:2])
     d_learned = jax.tree.map(lambda total, x: total.astype(x.dtype), totals[2], learned)
-    d_sink = sink_gradient(sink_H, log_IBHQ1, drop_IBHQ1)
+    d_sink = sink_gradient(sink_H, log_IBHQ1, delta_IBHQ1)
     return *reverse_mode_once((dq_IBHQC, dk_JBHKC, dv_JBHKC, d_learned, d_sink)), None
 
 

@@ -20,7 +20,10 @@ REFUSALS = {
 
 
 def reverse_mode(call: Callable[[], jax.Array]) -> jax.Array:
-    """call(), whose gradient is a `jax.custom_vjp`. TypeError: it is differentiated forward."""
+    """The result of call(), which has a `jax.custom_vjp`.
+
+    TypeError: it is differentiated in forward mode; the message says which form has that.
+    """
     try:
         return call()
     except TypeError as error:

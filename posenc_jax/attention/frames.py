@@ -152,7 +152,7 @@ class Frame:
         return layer.with_input(x_BQD, k_x_BKD)
 
     def _checked_input(self, call: str, name: str, x_BTD, side: Literal["q", "k"]) -> Tokens:
-        """The tokens of this side. ValueError: x has another shape than theirs."""
+        """The tokens of a side. ValueError: x has another shape than they."""
         tokens: Tokens = getattr(self.alike, side)
         (rows, time), width = tokens.index_BT.shape, self.alike.dims.model
         shape = jnp.shape(x_BTD)
@@ -175,9 +175,9 @@ class Frame:
         layers = self.alike.dims.layers
         for side in ("q", "k") if self.across or not self.embedded else ():
             if side not in self.embedded:
-                told = "x = frame.embed(x)" if side == "q" else 'k_x = frame.embed(k_x, "k")'
+                call = "x = frame.embed(x)" if side == "q" else 'k_x = frame.embed(k_x, "k")'
                 raise ValueError(
-                    f"frame.layer: the encoding acts at the input; call {told} before the first "
+                    f"frame.layer: the encoding acts at the input; call {call} before the first "
                     "layer"
                 )
         if isinstance(n, int) and layers > 1:
@@ -204,23 +204,24 @@ class Frame:
         return len(layers)
 
     def _encodings(self, numbers: Callable[[jax.Array], list]) -> list[Encoding]:
-        """The encodings of the layers of these numbers, which are made of a traced one."""
-        found: list[Encoding] = []
+        """The encodings of the layers `numbers(n)` for a traced n; [] if they differ by n."""
+        encodings: list[Encoding] = []
 
-        def ask(n, params, q_placed, k_placed):
+        def note_encodings(n, params, q_placed, k_placed):
             for number in numbers(n):
-                found.append(at_layer(self.encoding, number, params, q_placed, k_placed)[0])
+                encodings.append(at_layer(self.encoding, number, params, q_placed, k_placed)[0])
 
-        given = self.params, self.alike.q.placed, self.alike.k.placed
+        args = self.params, self.alike.q.placed, self.alike.k.placed
         try:
-            jax.eval_shape(ask, jax.ShapeDtypeStruct((), jnp.int32), *given)
+            jax.eval_shape(note_encodings, jax.ShapeDtypeStruct((), jnp.int32), *args)
         except ValueError:  # a traced layer, and layers use different encodings
             return []
-        return found
+        return encodings
 
     def _in_period(self, n_place: tuple) -> int | jax.Array | InPeriod:
-        """The layer of a pair (n, place), number `place` of period n. ValueError: it is no such
-        pair, or the period has no such layer.
+        """The number of layer `place` of period n, of a pair (n, place).
+
+        ValueError: it is no such pair, or the period has no such layer.
         """
         if len(n_place) != 2:
             raise ValueError(f"frame.layer: {n_place!r} is not (n, i)")
@@ -235,8 +236,8 @@ class Frame:
 
     def layers_alike(self) -> bool:
         """Whether layers differ in parameters alone, so that `layer` takes a traced number."""
-        found = self._encodings(lambda n: list(range(self.alike.dims.layers)))
-        return all(one == found[0] for one in found)
+        encodings = self._encodings(lambda n: list(range(self.alike.dims.layers)))
+        return all(encoding == encodings[0] for encoding in encodings)
 
 
 def frame(
@@ -296,9 +297,9 @@ def frame(
     options = checked_all(
         "frame", frame, causal=causal, mask_padding=mask_padding, form=form, block=block
     )
-    told = params if heads is None else of_heads(encoding, params, dims, heads)
+    params_of_heads = params if heads is None else of_heads(encoding, params, dims, heads)
     _check_params(encoding, params, dims)
-    params = told
+    params = params_of_heads
     if ring is not None:
         if keys is not None or queries is not None:
             raise ValueError("ring: for self-attention alone; leave keys and queries out")
@@ -323,29 +324,41 @@ def frame(
         and q.placed.ndim == 2
         and jnp.ndim(first) == 0
     )
-    line = None
-    if counted and layout.known.in_order:
-        line = np.True_
+    stored_straight = None
+    if counted and layout.facts.in_order:
+        stored_straight = np.True_
     elif counted:
-        line = partitioned(straight, layout.index_BT, 0, layout.segment_BT, layout.pos_BT)
-    own, chosen = keys is None and queries is None, form == "auto"
+        arrays_BT = layout.segment_BT, layout.pos_BT
+        stored_straight = partitioned(straight, layout.index_BT, 0, *arrays_BT)
+    self_attention, chosen = keys is None and queries is None, form == "auto"
     if causal is None:
         options["causal"] = keys is None
     layer = Layer(
-        params, q, k, first, line, encoding, dims, own, chosen=chosen, ring=ring, **options
+        params,
+        q,
+        k,
+        first,
+        stored_straight,
+        encoding,
+        dims,
+        self_attention,
+        chosen=chosen,
+        ring=ring,
+        **options,
     )
     tokens = {"q": layout, "k": layout if keys is None else keys}
-    padded = tuple(side for side, at in tokens.items() if not at.known.unpadded)
+    padded = tuple(side for side, at in tokens.items() if not at.facts.unpadded)
     layer = dataclasses.replace(layer, indexed=layout.indexed, padded=padded)
-    by_row = own and counted and encoding.bias is not None
-    if (by_row or walk is not None) and not tokens["k"].known.in_order:
+    by_row = self_attention and counted and encoding.bias is not None
+    if (by_row or walk is not None) and not tokens["k"].facts.in_order:
         what = by_row, walk is not None, walk is not None and walk.whole, mask_padding
         index_BT = k.index_BT
         if walk is not None and keys is None and layout.counted and not layout.indexed:
             arrays = k.segment_BT, index_BT, layout.pos_BT
             index_BT = partitioned(told_apart, index_BT, 2, *arrays)
-        given = line, k.segment_BT, index_BT, k.placed if by_row else None
-        order, steady = partitioned(functools.partial(_order, *what), k.index_BT, 2, *given)
+        token_arrays = stored_straight, k.segment_BT, index_BT, k.placed if by_row else None
+        make_order = functools.partial(_order, *what)
+        order, steady = partitioned(make_order, k.index_BT, 2, *token_arrays)
         layer = dataclasses.replace(layer, order=order, steady=steady)
     layer = dataclasses.replace(layer, form=_form(layer))
     if not isinstance(first, int):
@@ -359,7 +372,7 @@ def frame(
 def _order(
     by_row: bool, walks: bool, whole: bool, mask_padding: bool, line, segment_BT, index_BT, pos_BT
 ) -> tuple[Order, jax.Array | None]:
-    """The order in which attention reads columns, and whether positions count up along them then.
+    """The order in which attention reads columns, and whether positions count up in that order.
 
     Sums over keys need the order of the index. A row of offsets needs positions that count up, so
     that holes are closed as well; so do scores that read the keys beside a key (`whole`).
@@ -374,13 +387,16 @@ def _order(
     order = order_of(stored, segment_BT, index_BT if walks else pos_BT)
     if not by_row:
         return order, None
-    again = lambda stored, order, *by: counting_up(*order.arranged(by))
-    given = stored, order, segment_BT, pos_BT
-    return order, cond(stored, lambda stored, *_: stored, again, *given)
+    straight_then = lambda stored, order, *by: counting_up(*order.arranged(by))
+    arrays = stored, order, segment_BT, pos_BT
+    return order, cond(stored, lambda stored, *_: stored, straight_then, *arrays)
 
 
 def _checked_queries(layout: Layout, keys: Layout | None, queries: Any) -> tuple:
-    """(start, size) of queries. ValueError: they are not such numbers, or not within the tokens."""
+    """The pair (start, size) of `queries`, checked.
+
+    ValueError: they are not such numbers, or the columns are not within the tokens.
+    """
     if keys is not None:
         raise ValueError("queries: columns of layout; with keys given, all of it are queries")
     if not isinstance(queries, tuple | list) or len(queries) != 2:
@@ -406,7 +422,7 @@ def _checked_queries(layout: Layout, keys: Layout | None, queries: Any) -> tuple
 
 
 def _placed_over(axis: str, encoding: Encoding, layout: Layout) -> Placed:
-    """The positions of this device's tokens, placed as among those of all devices."""
+    """The positions of this device's tokens, which `place` makes of the tokens of all devices."""
     gather = lambda x: jax.lax.all_gather(x, axis, axis=1, tiled=True)
     whole = place(encoding, None, jax.tree.map(gather, layout))
     time = layout.index_BT.shape[1]
@@ -447,16 +463,19 @@ def _sides(
 
 
 def _widened(side: Tokens, other: Tokens) -> Tokens:
-    """The side with each `Extent` among its positions that of both sides."""
-    spans = lambda x: isinstance(x, Extent)
+    """The tokens of one side of cross-attention, whose `Extent`s reach over both sides.
 
-    def widen(own, far):
-        if not spans(own):
-            return own
-        low_B1, high_B1 = (end_BT[:, :1].astype(own.low_BT.dtype) for end_BT in far)
-        return Extent(jnp.minimum(own.low_BT, low_B1), jnp.maximum(own.high_BT, high_B1))
+    A method that counts from the middle of all tokens then has the same middle on both sides.
+    """
+    is_extent = lambda x: isinstance(x, Extent)
 
-    placed = jax.tree.map(widen, side.placed, other.placed, is_leaf=spans)
+    def widen(leaf, ends):
+        if not is_extent(leaf):
+            return leaf
+        low_B1, high_B1 = (end_BT[:, :1].astype(leaf.low_BT.dtype) for end_BT in ends)
+        return Extent(jnp.minimum(leaf.low_BT, low_B1), jnp.maximum(leaf.high_BT, high_B1))
+
+    placed = jax.tree.map(widen, side.placed, other.placed, is_leaf=is_extent)
     return side._replace(placed=placed)
 
 
@@ -465,13 +484,13 @@ def _tokens(encoding: Encoding, layout: Layout, placed: Placed) -> Tokens:
     if placed is not None:
         placed = _checked_placed(encoding, layout, placed)
     else:
-        asked = functools.partial(place, encoding, None)
-        placed = partitioned(asked, layout.index_BT, 2, layout)
+        place_tokens = functools.partial(place, encoding, None)
+        placed = partitioned(place_tokens, layout.index_BT, 2, layout)
     return Tokens(placed, layout.index_BT, layout.segment_BT, token_BT=layout.index_BT)
 
 
 def _checked_placed(encoding: Encoding, layout: Layout, placed: Placed) -> Placed:
-    """Given positions, as wide as those of a layout.
+    """The positions that a caller gave, as int32, float32 or wider.
 
     ValueError: they are not such as `encoding.place` draws, or where it is None no positions.
     """
@@ -488,24 +507,24 @@ def _checked_placed(encoding: Encoding, layout: Layout, placed: Placed) -> Place
             )
     rows, time = layout.segment_BT.shape
 
-    def check(given, want):
+    def check(x, want):
         if jnp.issubdtype(want.dtype, jnp.number):
-            given = positions(given, "frame.placed")
-        shape, lead = given.shape, {(1, time), (rows, time)}
+            x = positions(x, "frame.placed")
+        shape, lead = x.shape, {(1, time), (rows, time)}
         if rows == 1:
             lead.add((shape[0], time))
-        if given.dtype.kind != want.dtype.kind and want.dtype == bool:
-            raise ValueError(f"frame.placed: dtype {given.dtype}; it is {want.dtype}")
+        if x.dtype.kind != want.dtype.kind and want.dtype == bool:
+            raise ValueError(f"frame.placed: dtype {x.dtype}; it is {want.dtype}")
         if shape[:2] not in lead or shape[2:] != want.shape[2:]:
             wanted = ", ".join(map(str, (rows, time, *want.shape[2:])))
             raise ValueError(f"frame.placed: shape {shape} is not that of the layout, [{wanted}]")
-        return given
+        return x
 
     return jax.tree.map(check, placed, wanted)
 
 
 def _form(layer: Layer) -> str:
-    """The form of a layer that may be of form "auto". ValueError: it does not fit."""
+    """The form of attention, chosen by sizes where it is "auto". ValueError: it does not fit."""
     form, walk = layer.form, layer.encoding.walk
     if walk is not None and walk.whole:
         if form in ("auto", "dense"):
@@ -524,29 +543,31 @@ def _form(layer: Layer) -> str:
 
 
 def _kernel_refuses(layer: Layer) -> str:
-    """What keeps the kernel, or `auto`, from taking the method; empty if nothing does."""
+    """Why the kernel, or `auto`, does not take the method; "" if it does."""
     encoding, dims = layer.encoding, layer.dims
     if lacks_triton():
         return f"a GPU with this JAX, which has no {TRITON}"
     if encoding.walk is not None and not encoding.walk.summed:
         return "a method that reads content block by block"
-    before = layer.own and layer.causal and layer.mask_padding and layer.indexed
+    before = layer.self_attention and layer.causal and layer.mask_padding and layer.indexed
     if encoding.walk is not None and not before:
         return "sums of content, unless tokens see themselves and what is before them"
     if encoding.bias is None or (encoding.relative and layer.straight is not None):
         return ""
     if tuned_for("tpu") and not holds(dims.heads, dims.head, LANES):
         return f"a bias of {dims.heads} heads of {dims.head}: they do not fit in the chip's memory"
-    given = layer.params, layer.q.placed, layer.k.placed
-    layers = (at_layer(encoding, n, *given) for n in range(dims.layers))
-    for one, *given in {found[0]: found for found in layers}.values():
-        if one.bias is not None and not (one.relative and layer.straight is not None):
+    args = layer.params, layer.q.placed, layer.k.placed
+    layers = (at_layer(encoding, n, *args) for n in range(dims.layers))
+    for of_layer, *args in {of_layer[0]: of_layer for of_layer in layers}.values():
+        by_row = of_layer.relative and layer.straight is not None
+        if of_layer.bias is not None and not by_row:
             try:
-                traced = trace(functools.partial(hooks.bias, one), dims, jnp.float32, *given)
+                bias_fn = functools.partial(hooks.bias, of_layer)
+                traced = trace(bias_fn, dims, jnp.float32, *args)
                 if tuned_for("gpu") and reading(traced).heavy and layer.chosen:
                     return "a bias of many operations"
             except NotImplementedError as missing:
-                return f"the bias of {bias_name(one)}, which uses {missing}"
+                return f"the bias of {bias_name(of_layer)}, which uses {missing}"
     return ""
 
 
@@ -559,10 +580,10 @@ def _check_params(encoding: Encoding, params: Params, dims: Dims) -> None:
             "encoding.init(key, dims)"
         )
     named = jax.tree_util.tree_leaves_with_path(wanted)
-    for (path, leaf), given in zip(named, jax.tree.leaves(params), strict=True):
-        if leaf.shape != jnp.shape(given):
+    for (path, leaf), value in zip(named, jax.tree.leaves(params), strict=True):
+        if leaf.shape != jnp.shape(value):
             raise ValueError(
-                f"params{jax.tree_util.keystr(path)}: shape {jnp.shape(given)}; the encoding has "
+                f"params{jax.tree_util.keystr(path)}: shape {jnp.shape(value)}; the encoding has "
                 f"{leaf.shape} for {dims}"
             )
 

@@ -29,7 +29,7 @@ STATIC = {"static": True}
 
 
 class Kept(NamedTuple):
-    """What a layer makes of its input x besides queries, keys and values, [B, T, ...].
+    """What a layer computes from its input x besides queries, keys and values, [B, T, ...].
 
     feat:   features, from `Walk.prepare`.
     placed: positions, from `Encoding.locate`.
@@ -46,7 +46,7 @@ class Layer:
 
     For an attention of one's own: `rotate`, `bias` and `visible`.
 
-    own:      whether the keys are the queries' own tokens, all of them.
+    self_attention: whether the keys are the queries' own tokens, all of them.
     first:    column of the first query among the keys.
     straight: bool scalar, whether positions count up along storage, a constant if the layout knows
         it; None: positions are not such as count up.
@@ -77,7 +77,7 @@ class Layer:
     straight: jax.Array | np.bool_ | None
     encoding: Encoding = field(metadata=STATIC)
     dims: Dims = field(metadata=STATIC)
-    own: bool = field(metadata=STATIC)
+    self_attention: bool = field(metadata=STATIC)
     causal: bool = field(metadata=STATIC)
     mask_padding: bool = field(metadata=STATIC)
     form: str = field(metadata=STATIC)
@@ -105,7 +105,7 @@ class Layer:
 
     @property
     def without_kernel(self) -> str:
-        """The form that the sizes choose where the kernel is not taken."""
+        """The form that `form="auto"` chooses by the sizes if it is not the kernel."""
         queries, keys = self.sizes
         few = self.dims.heads * queries * keys <= most_dense_logits()
         return "dense" if few else "blockwise"
@@ -159,7 +159,7 @@ class Layer:
 
     @property
     def arranges_queries(self) -> bool:
-        """Whether it reads those of queries in that order too.
+        """Whether attention reads the columns of queries in `order` too.
 
         Neither the kernel does, nor dense attention on an accelerator, which has no grid of the
         bias: a branch around queries, keys and output keeps XLA from laying them out as logits
@@ -167,7 +167,7 @@ class Layer:
         along storage; `layout.replace(counted=False)` makes the bias of pairs.
         """
         in_order = self.form == "blockwise" or (self.form == "dense" and self._makes_grid())
-        return self.order is not None and self.own and self._by_row() and in_order
+        return self.order is not None and self.self_attention and self._by_row() and in_order
 
     @property
     def hides_ahead(self) -> bool:
@@ -175,23 +175,23 @@ class Layer:
         return self.form == "kernel" and self.causal and self.indexed
 
     def sides(self) -> tuple[Tokens, Tokens]:
-        """Queries and keys in the order in which attention reads them."""
+        """The tokens of queries and of keys, in the order in which attention reads them."""
         if not self.arranges:
             return self.q, self.k
         k = self.in_order.arranged(self.k)
         return k if self.arranges_queries else self.q, k
 
     def only_if(self, valid: jax.Array) -> "Layer":
-        """The layer, of which NaN is made unless `valid`, bool scalar or [B]."""
+        """The layer whose results are NaN unless `valid`, bool scalar or [B]."""
         return dataclasses.replace(self, valid=valid if self.valid is None else self.valid & valid)
 
-    def if_valid(self, made: T) -> T:
-        """The arrays [B|1, ...], NaN if a column or a layer that was traced does not exist."""
+    def if_valid(self, arrays: T) -> T:
+        """The arrays [B|1, ...], or NaN where a traced column or layer does not exist."""
         valid = self.valid
         if valid is None:
-            return made
+            return arrays
         of_row = lambda x: valid.reshape(-1, *[1] * (x.ndim - 1)) if valid.ndim else valid
-        return jax.tree.map(lambda x: jnp.where(of_row(x), x, jnp.nan), made)
+        return jax.tree.map(lambda x: jnp.where(of_row(x), x, jnp.nan), arrays)
 
     @property
     def reads_x(self) -> bool:
@@ -214,11 +214,11 @@ class Layer:
     def without_padding(
         self, q_BQHC: jax.Array, k_BKHC: jax.Array, v_BKHC: jax.Array
     ) -> tuple[jax.Array, jax.Array, jax.Array]:
-        """Queries, keys and values, each as `zeroed`."""
+        """Queries, keys and values with zeros at tokens of padding, see `zeroed`."""
         return self.zeroed("q", q_BQHC), self.zeroed("k", k_BKHC), self.zeroed("k", v_BKHC)
 
     def with_keys(self, k_kept: Kept | None) -> "Layer":
-        """The layer with what was kept of keys, as a key-value cache keeps it."""
+        """The layer with features of all keys, as a cache keeps them beside keys and values."""
         return self._with_keys(self.zeroed("k", k_kept))
 
     def _with_keys(self, k_kept: Kept | None) -> "Layer":
@@ -229,16 +229,16 @@ class Layer:
         return dataclasses.replace(layer, q=q, k=k, straight=None).filled()
 
     def with_input(self, x_BQD, k_x_BKD) -> "Layer":
-        """The layer with what it makes of its input; see `Frame.layer`."""
+        """The layer with what it computes from its input x; see `Frame.layer`."""
         if not self.reads_x or x_BQD is None:
             return self
-        q_kept = self._kept("q", x_BQD)
-        k_kept = q_kept if self.own else None
+        q_kept = self._features("q", x_BQD)
+        k_kept = q_kept if self.self_attention else None
         if k_x_BKD is not None:
-            k_kept = self._kept("k", k_x_BKD)
+            k_kept = self._features("k", k_x_BKD)
         return dataclasses.replace(self, q_kept=q_kept)._with_keys(k_kept)
 
-    def _kept(self, side: Literal["q", "k"], x_BTD: jax.Array) -> Kept:
+    def _features(self, side: Literal["q", "k"], x_BTD: jax.Array) -> Kept:
         walk, locates = self.encoding.walk, self.encoding.locate is not None
         if not jnp.issubdtype(x_BTD.dtype, jnp.floating):
             raise ValueError(
@@ -258,7 +258,7 @@ class Layer:
         return partitioned(make, x_BTD, 2, self, x_BTD)
 
     def rotated(self, q_BQHC: jax.Array, k_BKHC: jax.Array) -> tuple[jax.Array, jax.Array]:
-        """As `rotate`, of any method.
+        """Queries and keys, rotated and tempered, of a method of any kind; see `rotate`.
 
         Where heads have tables of their own, a TPU turns keys after queries: XLA would turn both at
         once, and hold both as they were and as they are.
@@ -276,15 +276,18 @@ class Layer:
         return wide.astype(q_BQHC.dtype)
 
     def turned_values(self, v_BKHC: jax.Array) -> jax.Array:
-        """Values as attention sums them."""
+        """Values, turned by their positions if the encoding turns values."""
         return self._turned(v_BKHC, "v") if self.encoding.turns_values else v_BKHC
 
     def turned_back(self, o_BQHC: jax.Array) -> jax.Array:
-        """The output of attention to `turned_values`, as the queries' tokens see it."""
+        """The output of attention to `turned_values`, turned back by the queries' positions."""
         return self._turned(o_BQHC, "o") if self.encoding.turns_values else o_BQHC
 
     def _turned(self, x_BTHC: jax.Array, side: Literal["q", "k", "v", "o"]) -> jax.Array:
-        """Rotated; keys or values become those of every head if heads are turned differently."""
+        """The vectors of a side, rotated.
+
+        If heads are turned differently, keys or values of fewer heads are repeated for all heads.
+        """
         if self.encoding.rotate is None:
             return x_BTHC
         table = self.q_table if side in ("q", "o") else self.k_table
@@ -295,44 +298,45 @@ class Layer:
     def filled(self) -> "Layer":
         """The layer with its tables, and in the dense form its bias and mask.
 
-        A layer that locates has them once its input is known.
+        A layer that locates positions in its input has them only when that is given.
         """
         if self.encoding.locate is not None and self.k_kept is None:
             return self
-        made = partitioned(Layer._of_tokens, self.q.index_BT, 2, self)
-        made |= partitioned(Layer._of_pairs, self.q.index_BT, 1, self)
-        return dataclasses.replace(self, **made)
+        fields = partitioned(Layer._of_tokens, self.q.index_BT, 2, self)
+        fields |= partitioned(Layer._of_pairs, self.q.index_BT, 1, self)
+        return dataclasses.replace(self, **fields)
 
     def facing(self, k: Tokens, k_kept: Kept | None, k_table: Table) -> "Layer":
-        """The layer whose queries meet other keys, given with all that was made of them."""
-        made = "row_BHN", "bias_BHQK", "visible_BHQK"
-        none = dict.fromkeys(("straight", "order", "steady", "ring", *made))
-        keys = {"k": k, "k_kept": k_kept, "k_table": k_table, "own": False, "padded": ("q", "k")}
-        layer = dataclasses.replace(self, **keys, **none)
+        """The layer with other keys: their tokens, features and table, as `ring` passes them on."""
+        unset = "row_BHN", "bias_BHQK", "visible_BHQK"
+        none = dict.fromkeys(("straight", "order", "steady", "ring", *unset))
+        keys = {"k": k, "k_kept": k_kept, "k_table": k_table, "padded": ("q", "k")}
+        layer = dataclasses.replace(self, **keys, self_attention=False, **none)
         return dataclasses.replace(layer, **layer._of_pairs())
 
     def _of_tokens(self) -> dict[str, Any]:
-        made: dict[str, Any] = {}
+        fields: dict[str, Any] = {}
         if self.encoding.temper is not None:
-            made["temper_BQH"] = self._temper(None)
+            fields["temper_BQH"] = self._temper(None)
         if self.encoding.table is not None:
-            of = lambda placed: hooks.table(self.encoding, self.params, placed, self.dims)
-            made["k_table"] = self._once(of, self.k.placed)
-            made["q_table"] = made["k_table"] if self.own else self._once(of, self.q.placed)
-        return made
+            table_of = lambda placed: hooks.table(self.encoding, self.params, placed, self.dims)
+            fields["k_table"] = self._once(table_of, self.k.placed)
+            shared = self.self_attention
+            fields["q_table"] = fields["k_table"] if shared else self._once(table_of, self.q.placed)
+        return fields
 
     def _of_pairs(self) -> dict[str, Any]:
-        made: dict[str, Any] = {}
+        fields: dict[str, Any] = {}
         has_bias, dense = self.encoding.bias is not None, self.form == "dense"
         if has_bias and self._by_row() and not (dense and self._makes_grid()):
             sizes = self.sizes if dense else map(to_whole, self.sizes, self.blocks())
-            made["row_BHN"] = self._checked_row(*sizes)
+            fields["row_BHN"] = self._checked_row(*sizes)
         elif dense:
             see = lambda q, k: visible(q, k, self.causal, self.mask_padding)
             q, k = self.sides()
-            made["visible_BHQK"] = self._once(see, q, k)
-            made["bias_BHQK"] = self._dense_bias(q, k) if has_bias else None
-        return made
+            fields["visible_BHQK"] = self._once(see, q, k)
+            fields["bias_BHQK"] = self._dense_bias(q, k) if has_bias else None
+        return fields
 
     def counting(self, mask_BHQK: jax.Array) -> "Layer":
         """The layer whose temperatures count the keys that this mask shows besides the frame's."""
@@ -346,13 +350,15 @@ class Layer:
             gather = partial(jax.lax.all_gather, axis_name=self.ring, axis=1, tiled=True)
             k = jax.tree.map(gather, k)
         count = partial(counts, self.q, k, self.causal, self.mask_padding, mask_BHQK)
-        of = lambda count: hooks.temper(self.encoding, self.params, count, self.q.placed, self.dims)
+        of_layer, q_placed = (self.encoding, self.params), self.q.placed
+        temper_of = lambda count: hooks.temper(*of_layer, count, q_placed, self.dims)
         if mask_BHQK is None or mask_BHQK.shape[1] == 1:
-            return of(lambda: count()[..., 0])
+            return temper_of(lambda: count()[..., 0])
         # Where the heads see different keys, all heads' factors are made of each head's count.
-        made_BQHN = jax.vmap(lambda count_BQ: of(lambda: count_BQ), in_axes=2, out_axes=3)(count())
-        one = made_BQHN.shape[2] == 1
-        return made_BQHN[:, :, 0] if one else jnp.diagonal(made_BQHN, axis1=2, axis2=3)
+        of_count = lambda count_BQ: temper_of(lambda: count_BQ)
+        factor_BQHN = jax.vmap(of_count, in_axes=2, out_axes=3)(count())
+        shared = factor_BQHN.shape[2] == 1
+        return factor_BQHN[:, :, 0] if shared else jnp.diagonal(factor_BQHN, axis1=2, axis2=3)
 
     def blocks(self) -> tuple[int, int]:
         """Queries and keys in a block."""
@@ -369,9 +375,12 @@ class Layer:
         queries, keys = self.sizes
         return min(self.block, queries), min(self.block, keys)
 
-    def _once(self, make: Callable, *given: Any) -> Any:
-        """As `once`, for what all layers share. Located positions are a layer's own."""
-        return make(*given) if self.encoding.locate is not None else once(make, *given)
+    def _once(self, make: Callable, *args: Any) -> Any:
+        """make(*args), computed once (see `once`) where all layers read the result.
+
+        A method that locates has positions of its own in each layer, so nothing is shared.
+        """
+        return make(*args) if self.encoding.locate is not None else once(make, *args)
 
     def _by_row(self) -> bool:
         """Whether the bias is made of a row of offsets.
@@ -382,11 +391,11 @@ class Layer:
         encoding = self.encoding
         row = self.straight is not None and encoding.bias is not None and encoding.relative
         dense = self.form == "dense" and encoding.walk is None
-        return row and (self.own or self.form == "kernel" or dense)
+        return row and (self.self_attention or self.form == "kernel" or dense)
 
     def _makes_grid(self) -> bool:
-        """Whether a dense layer makes the grid of a row, which attention else makes in parts."""
-        return self.encoding.walk is not None or tuned_for("cpu") or not self.own
+        """Whether a dense layer holds the bias of all pairs; else attention makes it in parts."""
+        return self.encoding.walk is not None or tuned_for("cpu") or not self.self_attention
 
     def _bias(self, q_placed: Placed, k_placed: Placed) -> jax.Array:
         return hooks.bias(self.encoding, self.params, q_placed, k_placed, self.dims)
@@ -395,7 +404,7 @@ class Layer:
         """The bias of all pairs, of tokens in the order in which attention reads them."""
         if not self._by_row():
             return self._once(self._bias, q.placed, k.placed)
-        if not self.own:
+        if not self.self_attention:
             return self._stored_bias()
         return self._once(partial(skew, queries=self.sizes[0]), self._checked_row(*self.sizes))
 
@@ -437,7 +446,7 @@ class Layer:
 
 
 def _of_heads(table: Table | None) -> bool:
-    """Whether heads are turned differently."""
+    """Whether the table turns heads differently."""
     return any(leaf.ndim < 3 or leaf.shape[2] > 1 for leaf in jax.tree.leaves(table))
 
 
@@ -451,10 +460,10 @@ def check_side(layer: Layer, side: str, x_BTHC: jax.Array, width: int | None = N
     rows, time = (layer.q if side == "q" else layer.k).index_BT.shape
     letters = "[B, Q, H, C]" if side == "q" else "[B, K, H, C]"
     width = layer.dims.head if width is None else width
-    heads = found = layer.dims.heads
+    heads = x_heads = layer.dims.heads
     if side != "q" and x_BTHC.ndim == 4 and x_BTHC.shape[2] and heads % x_BTHC.shape[2] == 0:
-        found = x_BTHC.shape[2]
-    wanted = time, found, width
+        x_heads = x_BTHC.shape[2]
+    wanted = time, x_heads, width
     if x_BTHC.ndim != 4 or x_BTHC.shape[1:] != wanted or rows not in (1, x_BTHC.shape[0]):
         batch = "B" if rows == 1 else rows
         raise ValueError(

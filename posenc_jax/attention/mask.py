@@ -57,7 +57,7 @@ def counts(
     mask_BHQK = jnp.ones((1, 1, 1, 1), bool) if mask_BHQK is None else mask_BHQK
     shared = mask_BHQK.shape[2] == 1
 
-    def one(column):
+    def of_query(column):
         index_B, segment_B, mask_BHK = column
         query = Tokens((), index_B[:, None], segment_B[:, None], token_BT=index_B[:, None])
         mask_BH1K = mask_BHQK if shared else mask_BHK[:, :, None]
@@ -66,5 +66,5 @@ def counts(
     k = k._replace(placed=())
     columns = q.index_BT.T, q.segment_BT.T, None if shared else jnp.moveaxis(mask_BHQK, 2, 0)
     few = max(1, min(counted(), len(columns[0])))
-    count_QBH = jax.lax.map(one, columns, batch_size=few)
+    count_QBH = jax.lax.map(of_query, columns, batch_size=few)
     return jnp.moveaxis(count_QBH, 0, 1).astype(float)

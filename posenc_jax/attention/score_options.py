@@ -29,11 +29,11 @@ class ScoreOptions:
 
     @property
     def pairs(self) -> bool:
-        """Whether there is something for each pair of tokens."""
+        """Whether the caller gave a mask or a bias, arrays of all pairs of tokens."""
         return self.mask_BHQK is not None or self.bias_BHQK is not None
 
     def columns(self, which: slice) -> "ScoreOptions":
-        """Those of some queries."""
+        """The options for the queries of a slice."""
         cut = lambda x: x if x is None or x.shape[2] == 1 else x[:, :, which]
         return dataclasses.replace(
             self, mask_BHQK=cut(self.mask_BHQK), bias_BHQK=cut(self.bias_BHQK)
@@ -100,7 +100,10 @@ def check_options(options: ScoreOptions, layer: Layer, rows: int) -> None:
 
 
 def check_dropout(rate: float, key: jax.Array | None, name: str) -> None:
-    """ValueError: no rate from 0 up to below 1, or no key, the argument of this name."""
+    """ValueError: the rate is not from 0 to below 1, or it needs a key and `key` is none.
+
+    name: of the key's argument, for the message.
+    """
     if isinstance(rate, Tracer) or not isinstance(rate, Real) or not 0 <= rate < 1:
         raise ValueError(f"dropout: {rate}; give a number from 0 to below 1, known when tracing")
     if rate and key is None:

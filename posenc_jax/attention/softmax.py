@@ -30,8 +30,9 @@ def transposed(x: jax.Array) -> jax.Array:
 
 
 def narrow(x: jax.Array, dtype: jax.typing.DTypeLike) -> jax.Array:
-    """x in the dtype that a product with values of `dtype` takes: float16, whose smallest number
-    is 6e-8, would lose the weights of far keys, and float32 takes its place.
+    """x cast to `dtype` for a product with values of that dtype; float32 in place of float16.
+
+    The smallest number of float16 is 6e-8, so that it would lose the weights of far keys.
     """
     return x.astype(jnp.float32 if dtype == jnp.float16 else dtype)
 
@@ -54,7 +55,7 @@ def scores(q_BHQC: jax.Array, k_BHKC: jax.Array, cap: float | None) -> jax.Array
 
 
 def through_cap(ds: jax.Array, s: jax.Array, cap: float | None) -> jax.Array:
-    """The gradient of what `capped` made s of; ds is that of s."""
+    """The gradient of uncapped logits; s are the capped ones, and ds is the gradient of s."""
     return ds if cap is None else ds * (1 - jnp.square(s / cap))
 
 
@@ -73,8 +74,9 @@ def empty(q_BHQC: jax.Array, v_BHKC: jax.Array) -> tuple[jax.Array, jax.Array, j
 
 
 def take_in(state, s_BHQK: jax.Array, v_BHKC: jax.Array, factor_BHQK: jax.Array | None = None):
-    """The state after a block of masked logits and its values; `factor` is that of dropout, which
-    the sum of exponentials does not have.
+    """The softmax's state after one more block of masked logits and values.
+
+    factor_BHQK: what dropout multiplies weights with; the sum of exponentials is without it.
     """
     top, total, o_BHQC = state
     new = jax.lax.stop_gradient(jnp.maximum(top, s_BHQK.max(axis=-1, keepdims=True)))
@@ -89,10 +91,11 @@ def take_in(state, s_BHQK: jax.Array, v_BHKC: jax.Array, factor_BHQK: jax.Array 
 def finish(
     state, weighs: bool = False, sink_H: jax.Array | None = None
 ) -> tuple[jax.Array, jax.Array]:
-    """Attention's output, and the logarithm of each query's sum of exponentials: `FLOOR` of none.
+    """Attention's output, and the logarithm of each query's sum of exponentials.
 
-    The output is the weighted mean of values; their weighted sum if logits are logarithms of
-    weights (`weighs`). A sink is the logit of one more key, whose value is 0.
+    The logarithm is `FLOOR` for a query that sees no key. The output is the weighted mean of
+    values, or their weighted sum where logits are logarithms of weights (`weighs`). A sink is the
+    logit of one more key, whose value is 0.
     """
     top, total, o_BHQC = state
     if sink_H is not None:
@@ -105,18 +108,22 @@ def finish(
     return (o_BHQC * jnp.exp(log_BHQ1) if weighs else o_BHQC), log_BHQ1
 
 
-def sink_gradient(sink_H, log_XBHQ1, drop_XBHQ1):
-    """The gradient of sinks, of which each query's log has them; `drop` is as in `_backward`."""
+def sink_gradient(sink_H, log_XBHQ1, delta_XBHQ1):
+    """The gradient of the sinks' logits, [H].
+
+    log:   of each query's sum of exponentials, the sink's among them.
+    delta: each query's sum of the output times its gradient.
+    """
     if sink_H is None:
         return None
     sink_BH11 = sink_H.astype(log_XBHQ1.dtype).reshape((1,) * (log_XBHQ1.ndim - 3) + (-1, 1, 1))
     weight_XBHQ1 = jnp.exp(sink_BH11 - log_XBHQ1)
-    by_head = -(weight_XBHQ1 * drop_XBHQ1).sum(axis=(-1, -2))
+    by_head = -(weight_XBHQ1 * delta_XBHQ1).sum(axis=(-1, -2))
     return by_head.sum(axis=tuple(range(by_head.ndim - 1))).astype(sink_H.dtype)
 
 
 def log_sum_exp(log_BHQ1: jax.Array) -> jax.Array:
-    """What `finish` says of logits, [B, Q, H]; -inf of a query that sees no key."""
+    """The log-sum-exp that `finish` returns, as [B, Q, H]; -inf for a query that sees no key."""
     log_BQH = log_BHQ1[..., 0].swapaxes(1, 2)
     return jnp.where(log_BQH > FLOOR / 2, log_BQH, -jnp.inf)
 
@@ -167,19 +174,19 @@ def _forward(q_BQHC, k_BKHC, v_BKHC, bias_BHQK, visible_BHQK):
     total_BHQ1 = p_BHQK.sum(axis=-1, keepdims=True)
     share_BHQ1 = 1 / jnp.where(total_BHQ1 > 0, total_BHQ1, 1)
     o_BHQC = barrier(product(narrow(p_BHQK, v_BHKC.dtype), v_BHKC) * share_BHQ1)
-    kept = q_BHQC, k_BHKC, v_BHKC, p_BHQK, share_BHQ1, o_BHQC, bias_BHQK
-    return o_BHQC.astype(v_BKHC.dtype).transpose(0, 2, 1, 3), kept
+    residuals = q_BHQC, k_BHKC, v_BHKC, p_BHQK, share_BHQ1, o_BHQC, bias_BHQK
+    return o_BHQC.astype(v_BKHC.dtype).transpose(0, 2, 1, 3), residuals
 
 
-def _backward(kept, g_BQHC):
-    q_BHQC, k_BHKC, v_BHKC, p_BHQK, share_BHQ1, o_BHQC, bias_BHQK = kept
+def _backward(residuals, g_BQHC):
+    q_BHQC, k_BHKC, v_BHKC, p_BHQK, share_BHQ1, o_BHQC, bias_BHQK = residuals
     dtype = g_BQHC.dtype
     g_BHQC = heads_first(g_BQHC).astype(share_BHQ1.dtype) * share_BHQ1
-    drop_BHQ1 = (g_BHQC * o_BHQC).sum(axis=-1, keepdims=True)
+    delta_BHQ1 = (g_BHQC * o_BHQC).sum(axis=-1, keepdims=True)
     g_BHQC = narrow(g_BHQC, dtype)
     dv_BHCK = product(transposed(g_BHQC), narrow(p_BHQK, dtype))
     dp_BHQK = barrier(product(g_BHQC, transposed(v_BHKC)))
-    ds_BHQK = barrier(p_BHQK * (dp_BHQK - drop_BHQ1))
+    ds_BHQK = barrier(p_BHQK * (dp_BHQK - delta_BHQ1))
     dq_BHQC = product(narrow(ds_BHQK, dtype), k_BHKC)
     dk_BHCK = product(narrow(transposed(q_BHQC), dtype), narrow(ds_BHQK, dtype))
     dq_BQHC = dq_BHQC.astype(dtype).transpose(0, 2, 1, 3)

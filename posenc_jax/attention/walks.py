@@ -46,7 +46,7 @@ def blockwise_walk(
     """
     plan, walk, params = plan_of(layer, options.cap), layer.encoding.walk, layer.params
     assert walk is not None
-    own, blocks = learned_of(layer), cut_tokens(plan, layer.q, layer.k, options.mask_BHQK)
+    bias, blocks = learned_of(layer), cut_tokens(plan, layer.q, layer.k, options.mask_BHQK)
     bias_IBHQK = _stretches(
         fill_pairs(plan, options.bias_BHQK), 2, plan.queries, len(blocks.first_I)
     )
@@ -78,7 +78,7 @@ def blockwise_walk(
             j, bias_BHQK = j_bias
             used = (blocks.first_I[i] <= j) & (j < blocks.end_I[i])
             # Picked here, because what a branch reads is kept for each j going back, as a whole.
-            learned = local(plan, Learned(own, None), blocks, i, j)._replace(bias_BHQK=bias_BHQK)
+            learned = local(plan, Learned(bias, None), blocks, i, j)._replace(bias_BHQK=bias_BHQK)
             block = pick(k_JBHC, j), learned, pick_pair(plan, blocks.mask_BHQK, i, j)
             held = jax.lax.cond(used, visit, lambda held, *block: held, state_carry, *block)
             return held, None
@@ -95,8 +95,10 @@ def blockwise_walk(
 
 
 def _stretches(x_BHQK: jax.Array | None, axis: int, size: int, count: int) -> jax.Array | None:
-    """An axis cut into `count` stretches, which come first; an axis of 1 is repeated. A loop over
-    them makes the gradient of each once, where one that picks them adds to all at each step.
+    """[B, H, Q, K] with an axis cut into `count` stretches along a new first axis; None stays None.
+
+    An axis of size 1 is repeated. A loop over stretches (`lax.scan`) makes the gradient of each
+    once; a loop that picks them from the whole array would add to all of it at each step.
     """
     if x_BHQK is None:
         return None
@@ -107,7 +109,7 @@ def _stretches(x_BHQK: jax.Array | None, axis: int, size: int, count: int) -> ja
 
 
 def _told(q: Side, options: ScoreOptions) -> Side:
-    """Queries with what the caller of `attend` says of their scores."""
+    """The queries' side with the scale that `attend` got, and whether it got a mask."""
     return q._replace(scale=options.scale, masked=options.mask_BHQK is not None)
 
 

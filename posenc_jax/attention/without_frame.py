@@ -64,8 +64,8 @@ def rotate(
     encoding, params, placed = at_layer(whole, layer, params, placed)
     _check_turns_alone(whole, encoding, placed)
     tokens = Tokens(placed, layout.index_BT, layout.segment_BT, token_BT=layout.index_BT)
-    given = {"own": True, "causal": True, "mask_padding": True, "form": "blockwise"}
-    view = Layer(params, tokens, tokens, 0, None, encoding, dims, chosen=False, block=1, **given)
+    fields = {"self_attention": True, "causal": True, "mask_padding": True, "form": "blockwise"}
+    view = Layer(params, tokens, tokens, 0, None, encoding, dims, chosen=False, block=1, **fields)
     table = hooks.table(encoding, params, placed, dims)
     temper_BQH = None
     if encoding.temper is not None:
@@ -88,10 +88,10 @@ def _check_shapes(q_BTHC: jax.Array, k_BTGC: jax.Array) -> None:
 
 
 def _no_params(encoding: Encoding, dims: Dims) -> Any:
-    made = jax.eval_shape(lambda: encoding.init(jax.random.key(0), dims))
-    if jax.tree.leaves(made):
+    shapes = jax.eval_shape(lambda: encoding.init(jax.random.key(0), dims))
+    if jax.tree.leaves(shapes):
         raise FieldError("params", f"{_name(encoding)} has parameters; give encoding.init's")
-    return made
+    return shapes
 
 
 def _layout(pos_BT: Any, length: Any, rows: int, time: int) -> Layout:
@@ -105,9 +105,9 @@ def _layout(pos_BT: Any, length: Any, rows: int, time: int) -> Layout:
         raise FieldError("length", f"shape {np.shape(length)} is not [{rows}] or one number")
     shape = max(len(pos_BT), len(length_B1)), time
     full = lambda x: jnp.broadcast_to(x, shape + x.shape[2:])
-    index_1T, one = jnp.arange(time, dtype=jnp.int32)[None], jnp.ones((1, 1), jnp.int32)
+    index_1T, ones_11 = jnp.arange(time, dtype=jnp.int32)[None], jnp.ones((1, 1), jnp.int32)
     pos_BT, length_BT, index_BT, segment_BT, group_BT = map(
-        full, (pos_BT, length_B1, index_1T, one, 0 * one)
+        full, (pos_BT, length_B1, index_1T, ones_11, 0 * ones_11)
     )
     return Layout(pos_BT, length_BT, index_BT, segment_BT, group_BT)
 
@@ -123,7 +123,7 @@ def _reads_length(encoding: Encoding, layout: Layout) -> bool:
 
 
 def _check_turns_alone(whole: Encoding, encoding: Encoding, placed: Any) -> None:
-    """FieldError: the encoding of the layer does more than to turn."""
+    """FieldError: the encoding does more than turn queries and keys."""
     spans = lambda leaf: isinstance(leaf, Extent)
     does = {
         "adds positions to the embeddings": encoding.embed is not None,

@@ -45,8 +45,7 @@ def kernel_takes(dtype: Any) -> bool:
 
 
 def holds(heads: int, width: int, size: int) -> bool:
-    """Whether a TPU's vector memory holds a kernel's blocks of so many queries and keys, where it
-    makes a traced bias.
+    """Whether a TPU's vector memory holds the blocks of a kernel with a traced bias.
 
     It has the float32 logits of all heads, in a third of it, sums and results of all, and what it
     reads and makes of one.

@@ -26,8 +26,8 @@ def exponentials(a_BTHGUV: jax.Array) -> jax.Array:
     a_SNHGUV = a_NHGUV.reshape(-1, together, *rest)
     # Groups of tokens one after another: the backward pass keeps each step of a group's series.
     series = jax.lax.map(jax.checkpoint(_series), a_SNHGUV.transpose(0, 4, 5, 2, 3, 1))
-    found_NHGUV = series.transpose(0, 5, 3, 4, 1, 2).reshape(-1, *rest)
-    return found_NHGUV[:tokens].reshape(a_BTHGUV.shape)
+    exp_NHGUV = series.transpose(0, 5, 3, 4, 1, 2).reshape(-1, *rest)
+    return exp_NHGUV[:tokens].reshape(a_BTHGUV.shape)
 
 
 def _series(a_UVN: jax.Array) -> jax.Array:
@@ -75,8 +75,10 @@ def each_times(matrix_BTHGUV: jax.Array, x_BTHC: jax.Array) -> jax.Array:
 
 
 def _all_times(matrix_BTHUV: jax.Array, x_BTHC: jax.Array) -> jax.Array:
-    """Of `each_times`, one matrix for all blocks. The matrix unit puts channels in the order of
-    their places in a block, and back, which is exact: to move them is a copy in float32.
+    """`each_times` on a TPU, where all blocks of channels have one matrix.
+
+    Products with permutations put channels in the order of their places in a block, and back, which
+    is exact: moved otherwise they would be copied in float32.
     """
     wide, size = matrix_BTHUV.dtype, matrix_BTHUV.shape[-1]
     order = np.arange(x_BTHC.shape[-1]).reshape(-1, size).T.ravel()

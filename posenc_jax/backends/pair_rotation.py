@@ -32,7 +32,10 @@ def turn_pairs(cos: jax.Array, sin: jax.Array, x_BTHC: jax.Array, apart: bool) -
 
 @partial(jax.custom_jvp, nondiff_argnums=(0,))
 def _turned(apart, cos, sin, x_BTHC):
-    """See `turn_pairs`. A pair is swapped before it is float32, or XLA would keep it in float32."""
+    """`turn_pairs` for an accelerator.
+
+    A pair is swapped before it is cast to float32: otherwise XLA keeps the swapped copy in float32.
+    """
     cos, sin, x = _views(apart, cos, sin, x_BTHC)
     wide, other = x.astype(cos.dtype), _swapped(apart, x).astype(cos.dtype)
     turned = wide * cos + other * (_signs(apart, sin) * sin)
@@ -41,8 +44,10 @@ def _turned(apart, cos, sin, x_BTHC):
 
 @_turned.defjvp
 def _turned_jvp(apart, primals, tangents):
-    """Its transpose, which turns a gradient back, swaps before float32 as well: signs in the dtype
-    of x stand between the two casts, which XLA would make one.
+    """The derivative, written so that its transpose also swaps a gradient before it is float32.
+
+    Signs in the dtype of x stand between the two casts; without them XLA would make both one cast,
+    and keep a float32 copy.
     """
     (cos, sin, x_BTHC), (dcos, dsin, dx_BTHC) = primals, tangents
     cos, sin, dx = _views(apart, cos, sin, dx_BTHC)
@@ -53,7 +58,10 @@ def _turned_jvp(apart, primals, tangents):
 
 
 def _by_table(apart, dcos, dsin, x_BTHC):
-    """How turned pairs change with their table. See `side_by_side`; no axis of two is summed."""
+    """How turned pairs change with the table.
+
+    Halves are put together by `side_by_side`, for its reason; nothing sums over an axis of two.
+    """
     if not apart:
         return _turned(apart, dcos, dsin, x_BTHC)
     a, b = (half.astype(dcos.dtype) for half in jnp.split(x_BTHC, 2, axis=-1))
@@ -61,8 +69,9 @@ def _by_table(apart, dcos, dsin, x_BTHC):
 
 
 def _views(apart, cos, sin, x_BTHC):
-    """Cosines, sines and x as a product reads them: pairs that are apart on an axis of their own,
-    which costs a TPU nothing.
+    """Cosines, sines and x in shapes whose product is elementwise.
+
+    The halves of pairs that are apart get an axis, which costs a TPU nothing.
     """
     if apart:
         halves = x_BTHC.reshape(*x_BTHC.shape[:-1], 2, -1)
@@ -71,8 +80,10 @@ def _views(apart, cos, sin, x_BTHC):
 
 
 def _swapped(apart, x):
-    """The other one of each pair. A TPU takes neighbours of its matrix unit, which are exact: to
-    move them is a copy for each of several steps.
+    """x with the two channels of each pair exchanged.
+
+    On a TPU neighbours are exchanged by a product with a permutation, which is exact: moved as
+    channels they would be copied in several steps.
     """
     if apart:
         return jnp.flip(x, axis=-2)
@@ -83,7 +94,7 @@ def _swapped(apart, x):
 
 
 def _signs(apart, x):
-    """-1 for the first of a pair, 1 for the second one."""
+    """-1 for the first channel of a pair, 1 for the second one."""
     sign = np.array([-1, 1], x.dtype)
     sign = sign[:, None] if apart else np.tile(sign, x.shape[-1] // 2)
     return np.expand_dims(sign, [*range(x.ndim - sign.ndim)])
@@ -104,15 +115,15 @@ def polar(turn: Angle, by: Angle | None, x_BTHC: jax.Array) -> jax.Array:
 
 @jax.custom_jvp
 def _polar(turn, by, x_BTHC):
-    """The matrix unit repeats x, which is exact."""
+    """`polar` for a TPU: a product with two unit matrices repeats x, which is exact."""
     both = lambda a, b: jnp.concatenate([a, b], axis=-1)
     cos, sin = turn
-    found = both(cos, sin)
+    factors = both(cos, sin)
     if by is not None:
-        found = found * both(by[0], by[0]) + both(-sin, cos) * both(by[1], by[1])
+        factors = factors * both(by[0], by[0]) + both(-sin, cos) * both(by[1], by[1])
     twice_CE = np.tile(np.eye(x_BTHC.shape[-1]), 2).astype(x_BTHC.dtype)
     x_BTHE = jnp.matmul(x_BTHC, twice_CE, precision="highest")
-    return (jax.nn.softplus(x_BTHE.astype(cos.dtype)) * found).astype(x_BTHC.dtype)
+    return (jax.nn.softplus(x_BTHE.astype(cos.dtype)) * factors).astype(x_BTHC.dtype)
 
 
 @_polar.defjvp
@@ -130,7 +141,7 @@ def _polar_halves(turn, by, x_BTHC):
 
 @partial(jax.custom_jvp, nondiff_argnums=(0,))
 def side_by_side(dtype, a: jax.Array, b: jax.Array) -> jax.Array:
-    """Both along the last axis, cast to dtype, which is the narrower one.
+    """a and b side by side along the last axis, cast to `dtype`, which is not wider than theirs.
 
     Its transpose halves a gradient before it casts it: XLA for a TPU would keep the whole of it in
     the dtype of a and b.

@@ -31,31 +31,37 @@ def skew(row_BHN: jax.Array, queries: int) -> jax.Array:
 def with_grid(
     logits: Callable[[slice, jax.Array], jax.Array], row_BHN: jax.Array, queries: int
 ) -> jax.Array:
-    """[B, H, Q, K]: logits(which, skew(row) of these) of all queries, each of which is by itself.
+    """The logits of all queries, [B, H, Q, K], where a bias is a row of offsets.
 
     A TPU makes them for 128 queries at a time, and writes them to where all of them stand: the grid
     of a bias alone would take as much memory as they do.
+
+    Args:
+      logits: of (which queries, their bias [B, H, q, K]) returns the logits of these queries, which
+        depend on no other query.
+      row_BHN: see `skew`.
+      queries: Q.
     """
     rows = STACKS[-1]
     if not tuned_for("tpu") or queries <= rows:
         return logits(slice(None), skew(row_BHN, queries))
     keys, short = row_BHN.shape[-1] - queries, -queries % rows
     grid = _stacked(jnp.pad(row_BHN[..., :-1], [(0, 0), (0, 0), (short, 0)]), (8, rows))
-    found = None
+    logits_BHQK = None
     for first in range(0, queries, rows):
         count, start = min(rows, queries - first), queries + short - rows - first
         part = logits(slice(first, first + count), grid[:, :, :count, start : start + keys])
-        if found is None:
+        if logits_BHQK is None:
             shape, kind = (*part.shape[:2], queries, keys), jax.typeof(part)
-            found = jax.lax.empty(shape, part.dtype, out_sharding=kind.sharding)
-            found, _ = vary_alike((found, part))
-        found = jax.lax.dynamic_update_slice_in_dim(found, part, first, axis=2)
-    assert found is not None
-    return found
+            logits_BHQK = jax.lax.empty(shape, part.dtype, out_sharding=kind.sharding)
+            logits_BHQK, _ = vary_alike((logits_BHQK, part))
+        logits_BHQK = jax.lax.dynamic_update_slice_in_dim(logits_BHQK, part, first, axis=2)
+    assert logits_BHQK is not None
+    return logits_BHQK
 
 
 def _by_slices(row_BHN: jax.Array, queries: int) -> jax.Array:
-    """[B, H, Q + K - 1] to [B, H, Q, K], as `skew`: a few slices, then slices of all those.
+    """[B, H, Q + K - 1] to [B, H, Q, K], as `skew`, by slices of the row, then slices of those.
 
     The last slices, which have all the bytes, begin at whole tiles of a TPU.
     """
@@ -66,11 +72,14 @@ def _by_slices(row_BHN: jax.Array, queries: int) -> jax.Array:
 
 
 def _stacked(row_BHN: jax.Array, counts: Sequence[int]) -> jax.Array:
-    """[B, H, N] to [B, H, R, N - R + 1]: line r begins at entry R - 1 - r. R is the last count."""
-    made, grid = 1, row_BHN[..., None, :]
+    """[B, H, N] to [B, H, R, N - R + 1]: line r begins at entry R - 1 - r.
+
+    counts: of lines after each step; the last one is R.
+    """
+    lines, grid = 1, row_BHN[..., None, :]
     for rows in counts:
-        size = grid.shape[-1] - (rows - made)
-        starts = range(rows - made, -1, -made)
+        size = grid.shape[-1] - (rows - lines)
+        starts = range(rows - lines, -1, -lines)
         grid = jnp.concatenate([grid[..., at : at + size] for at in starts], axis=-2)
-        made = rows
+        lines = rows
     return grid

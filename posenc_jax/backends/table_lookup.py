@@ -46,21 +46,21 @@ def look_up_each(x_BHQR: jax.Array, column_BHQK: jax.Array) -> jax.Array:
     if shared and tuned_for("tpu"):
         hot_BQKR = jax.nn.one_hot(column_BHQK[:, 0], columns, dtype=x_BHQR.dtype)
         return jnp.einsum("bhqr,bqkr->bhqk", x_BHQR, hot_BQKR, precision="highest")
-    each = -(-columns // rounds)
-    x_BHQR = jnp.pad(x_BHQR, [(0, 0)] * 3 + [(0, rounds * each - columns)])
+    width = -(-columns // rounds)
+    x_BHQR = jnp.pad(x_BHQR, [(0, 0)] * 3 + [(0, rounds * width - columns)])
 
     @jax.checkpoint  # the backward pass would keep which half each bit chose, in every round
-    def take_in(n, found_BHQK):
-        part = jax.lax.dynamic_slice_in_dim(x_BHQR, n * each, each, axis=-1)
-        chosen_BHQK = _chosen(part, column_BHQK - n * each)
-        return jnp.where(column_BHQK // each == n, chosen_BHQK, found_BHQK)
+    def take_in(n, entries_BHQK):
+        part = jax.lax.dynamic_slice_in_dim(x_BHQR, n * width, width, axis=-1)
+        chosen_BHQK = _chosen(part, column_BHQK - n * width)
+        return jnp.where(column_BHQK // width == n, chosen_BHQK, entries_BHQK)
 
     zeros_BHQK = jnp.zeros_like(x_BHQR[..., :1]) + jnp.zeros_like(column_BHQK, x_BHQR.dtype)
     return jax.lax.fori_loop(0, rounds, take_in, zeros_BHQK)
 
 
 def _chosen(x_BHQR: jax.Array, column_BHQK: jax.Array) -> jax.Array:
-    """See `look_up_each`: each bit, from the lowest on, halves the candidates."""
+    """The entries of x at the columns: each bit of a column, from the lowest on, halves them."""
     left = [x_BHQR[..., n : n + 1] for n in range(x_BHQR.shape[-1])]
     bit = 0
     while len(left) > 1:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import jax
 
-_given = jax.make_user_context(None)  # a part of the keys of `jax.jit`'s caches
+_target = jax.make_user_context(None)  # a part of the keys of `jax.jit`'s caches
 # What a GPU's kernels are written in. JAX 0.11 deprecates it, and 0.12 warns at every call.
 TRITON = "jax.experimental.pallas.triton"
 VECTOR_MEMORY = dict.fromkeys(("TPU v2", "TPU v3", "TPU v4", "TPU v4 lite"), 12 * 2**20)
@@ -32,8 +32,8 @@ class Target(NamedTuple):
 
 def target() -> Target:
     """The target that `compile_for` gave; by default JAX's own backend and devices."""
-    given = _given.value
-    return given or Target(jax.default_backend(), tuple(jax.devices()))
+    chosen = _target.value
+    return chosen or Target(jax.default_backend(), tuple(jax.devices()))
 
 
 def compile_for(
@@ -44,7 +44,7 @@ def compile_for(
     devices: by default those of this machine, which is enough to trace a program.
     loops:   see `Target`.
     """
-    return _given(Target(backend, tuple(devices or jax.devices()), loops))
+    return _target(Target(backend, tuple(devices or jax.devices()), loops))
 
 
 def tuned_for(backend: str) -> bool:

@@ -23,7 +23,8 @@ def kernel(
     """softmax(q k / sqrt(C) + bias) v over visible keys, [B, Q, H, C]; q and k are rotated."""
     triton = lambda q, k, v: triton_kernel(q, k, v, layer, sink_H, cap)
     plain = sink_H is None and cap is None and layer.encoding.walk is None
-    plain &= layer.encoding.bias is None and layer.mask_padding and (layer.own or not layer.causal)
+    plain &= layer.encoding.bias is None and layer.mask_padding
+    plain &= layer.self_attention or not layer.causal
     if not plain or not _takes(q_BQHC, k_BKGC, v_BKGC, layer):
         return triton(q_BQHC, k_BKGC, v_BKGC)
     rows = len(q_BQHC)

@@ -29,7 +29,7 @@ def kernel(
     """softmax(q k / sqrt(C) + bias) v over visible keys, [B, Q, H, C]; q and k are rotated."""
     ours = lambda q, k, v: our_kernel(q, k, v, layer, sink_H, cap)
     plain = layer.encoding.bias is None and layer.encoding.walk is None
-    plain &= layer.mask_padding and layer.own
+    plain &= layer.mask_padding and layer.self_attention
     plain &= sink_H is None  # whose gradient it sums in the arrays' dtype before JAX 0.12
     # In `jax.shard_map`, splash attention does not say over which axes its output varies.
     if not plain or jax.typeof(q_BQHC).manual_axis_type.varying:

@@ -247,11 +247,11 @@ def _moved(x_QK: jax.Array, wide: int, by: int) -> jax.Array:
     Three numbers of bfloat16 add up to one of float32; each is exact in a product with ones.
     """
     line, shape = jax.lax.broadcasted_iota, (x_QK.shape[1], wide)
-    one_KN = line(jnp.int32, shape, 1) - line(jnp.int32, shape, 0) == by
-    one_KN, moved_QN = one_KN.astype(jnp.bfloat16), jnp.zeros((x_QK.shape[0], wide))
+    shifted_KN = line(jnp.int32, shape, 1) - line(jnp.int32, shape, 0) == by
+    shifted_KN, moved_QN = shifted_KN.astype(jnp.bfloat16), jnp.zeros((x_QK.shape[0], wide))
     for _ in range(3):
         upper = jax.lax.bitcast_convert_type(x_QK, jnp.int32) & ~0xFFFF
         part_QK = jax.lax.bitcast_convert_type(upper, jnp.float32)
-        moved_QN += product(part_QK.astype(jnp.bfloat16), one_KN, 1, 0)
+        moved_QN += product(part_QK.astype(jnp.bfloat16), shifted_KN, 1, 0)
         x_QK -= part_QK
     return moved_QN
