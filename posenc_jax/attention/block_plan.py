@@ -77,7 +77,7 @@ def cut(x: jax.Array, size: int, value=0) -> jax.Array:
 
 
 def cut_heads(x_BTHC: jax.Array, size: int) -> jax.Array:
-    """[B, T, H, C] to [I, B, H, size, C]."""
+    """[B, T, H, C] to [I, B, H, size, C]; its barrier keeps the transpose out of products."""
     return barrier(jnp.swapaxes(cut(x_BTHC, size), 2, 3))
 
 

@@ -130,7 +130,7 @@ def block_bias(plan: Plan, part: Learned, q: Tokens, k: Tokens) -> jax.Array | N
 
 def masked_scores(plan: Plan, q_BHQC, k_BHKC, bias_BHQK, q: Tokens, k: Tokens, mask_BHQK):
     """Masked logits of a block, and the capped products that they are made of."""
-    s_BHQK = barrier(scores(q_BHQC, k_BHKC, plan.cap))
+    s_BHQK = barrier(scores(q_BHQC, k_BHKC, plan.cap))  # the reason is in `softmax.dense_cpu`
     seen_BHQK = both(visible(q, k, plan.causal, plan.mask_padding), mask_BHQK)
     return masked(s_BHQK, bias_BHQK, seen_BHQK), s_BHQK
 
@@ -182,6 +182,7 @@ def _backward(plan: Plan, residuals, gradients):
             mask_BHQK = pick_pair(plan, blocks.mask_BHQK, i, j)
             s_BHQK, product_BHQK = masked_scores(plan, q_BHQC, k_BHKC, bias_BHQK, q, k, mask_BHQK)
             p_BHQK = jnp.exp(s_BHQK - log_BHQ1)
+            # Barriers, and gradients of keys and values as [C, K]: see `softmax.dense_cpu`.
             dp_BHQK = barrier(product(g_BHQC, transposed(v_BHKC)))
             ds_BHQK = barrier(p_BHQK * (dp_BHQK - delta_BHQ1))
             near_BHQK = narrow(through_cap(ds_BHQK, product_BHQK, plan.cap), dtype)

@@ -162,6 +162,10 @@ def dense_cpu(q_BQHC, k_BKHC, v_BKHC, bias_BHQK, visible_BHQK) -> jax.Array:
     long as one that does not, and so does the transpose that would avoid it. The gradients of keys
     and values are therefore made transposed, [C, Q] times [Q, K], so that only small arrays are
     transposed. It has no forward-mode derivative.
+
+    Products and what is made of them stand between barriers. Compiled without these, XLA for a CPU
+    merges the transposes into the products again, and the one for keys contracts a leading axis;
+    a training step of a small model took 1.6 times as long.
     """
     return _forward(q_BQHC, k_BKHC, v_BKHC, bias_BHQK, visible_BHQK)[0]
 

@@ -56,6 +56,8 @@ def blockwise_walk(
         *(cut_heads(x, plan.keys) for x in (k_BKHC, v_BKHC)), split(k, plan.keys), blocks.k
     )  # fmt: skip
 
+    # Both levels are computed again going back: kept, the logits of all pairs of blocks and the
+    # carries between them would fill the memory.
     @jax.checkpoint
     def query_block(i_bias):
         i, bias_BHQK = i_bias

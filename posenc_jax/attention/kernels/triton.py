@@ -65,6 +65,7 @@ def kernel(
             row_BHN, plan = None, plan._replace(row=False, hidden=False)
             numbers = gather(traced, layer.params, *placed)
     fade_BHK = None if layer.encoding.walk is None else summed_features(layer, plan.keys)
+    # Behind the barrier XLA does not see that the layout is constant, see `FOLDED`.
     if q_BQHC.shape[1] * k_BKHC.shape[1] > FOLDED * plan.queries * plan.keys:
         q, k = jax.lax.optimization_barrier((q, k))
     ranges, q_mask, k_mask = block_ranges(plan, q, k)
