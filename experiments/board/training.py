@@ -183,15 +183,18 @@ class UntilLearned:
         self._programs, self._train = Programs(model, train), train
 
     def runs(
-        self, examples: Examples, asked: Sequence[tuple[float, int]], params: Sequence[Any] = ()
+        self,
+        examples: Examples,
+        rates_seeds: Sequence[tuple[float, int]],
+        params: Sequence[Any] = (),
     ) -> Iterator[Run]:
         """Trains each (rate, seed) that is asked for: on a CPU one by one, else all at once.
 
         params: the weights that each starts from; by default initial ones.
         """
-        step = 1 if tuned_for("cpu") else len(asked)
-        for n in range(0, len(asked), step):
-            yield from self._together(examples, asked[n : n + step], params[n : n + step])
+        step = 1 if tuned_for("cpu") else len(rates_seeds)
+        for n in range(0, len(rates_seeds), step):
+            yield from self._together(examples, rates_seeds[n : n + step], params[n : n + step])
 
     def tried(self, examples: Examples, rates: Sequence[float], seed: int) -> Iterator[Run]:
         """Trains one seed with each rate. On a CPU a rate ends where another had learned the task,
@@ -206,25 +209,25 @@ class UntilLearned:
             most = run.steps if run.learned else most
             yield run
 
-    def _together(self, examples, asked, params=(), most=None) -> Iterator[Run]:
+    def _together(self, examples, rates_seeds, params=(), most=None) -> Iterator[Run]:
         train, programs = self._train, self._programs
-        rate_S, seed_S = zip(*asked, strict=True)
+        rate_S, seed_S = zip(*rates_seeds, strict=True)
         most = -(-(most or train.steps) // train.chunk) * train.chunk  # whole chunks
-        found: dict[int, Run] = {}
+        ended: dict[int, Run] = {}
 
         def all_ended(state, step, metrics) -> bool:
             ends = step >= most or not np.isfinite(metrics["loss"]).all(axis=1).any()
             exact_S = programs.score(state.average, examples.valid)["exact_match"]
             for n, exact in enumerate(map(float, exact_S)):
                 learned = exact >= train.learned
-                if n not in found and (learned or ends):
-                    own = jax.tree.map(lambda leaf, n=n: leaf[n], state.average)
-                    rate, seed = asked[n]
-                    found[n] = Run(rate, seed, step, learned, exact, own)
-            return len(found) == len(asked)
+                if n not in ended and (learned or ends):
+                    params_of_seed = jax.tree.map(lambda leaf, n=n: leaf[n], state.average)
+                    rate, seed = rates_seeds[n]
+                    ended[n] = Run(rate, seed, step, learned, exact, params_of_seed)
+            return len(ended) == len(rates_seeds)
 
         programs.fit(programs.start(rate_S, seed_S, params), examples, most, all_ended)
-        yield from (found[n] for n in range(len(asked)))
+        yield from (ended[n] for n in range(len(rates_seeds)))
 
 
 def trainings(
@@ -241,12 +244,12 @@ def trainings(
     """
     first, *others = seeds
     tried = {rate: at_budgets(programs, examples, train, rate, first) for rate in rates}
-    begun = {rate: next(own) for rate, own in tried.items()}
+    begun = {rate: next(weights) for rate, weights in tried.items()}
     loss = lambda rate: float(programs.score(begun[rate], examples.valid)["loss"][0])
     rate = min(rates, key=loss)
-    found = [[begun[rate], *tried[rate]]]
-    found += [list(at_budgets(programs, examples, train, rate, seed)) for seed in others]
-    return rate, found
+    by_seed = [[begun[rate], *tried[rate]]]
+    by_seed += [list(at_budgets(programs, examples, train, rate, seed)) for seed in others]
+    return rate, by_seed
 
 
 def at_budgets(

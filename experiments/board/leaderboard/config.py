@@ -84,22 +84,22 @@ def trained(config: Config) -> dict[str, list[str]]:
 
     A row is a method; one that only changes positions is put before rope.
     """
-    found: dict[str, list[str]] = {}
+    rows: dict[str, list[str]] = {}
     for name in names(config):
         on_rope = name in READ_ROPE or name == TRAINED_TWICE
-        found.setdefault("rope" if on_rope else name, []).append(name)
-    return found
+        rows.setdefault("rope" if on_rope else name, []).append(name)
+    return rows
 
 
 def names(config: Config) -> list[str]:
     """The rows to measure."""
-    asked = config.encoding.name
-    if asked not in GROUPS:
+    chosen = config.encoding.name
+    if chosen not in GROUPS:
         return config.encoding.names
-    if asked == "known":
+    if chosen == "known":
         return list(KNOWN)
     every = [_row(name) for name in encodings.CATALOG if name not in left_out(config)]
-    first = KNOWN if asked == "others" else ()
+    first = KNOWN if chosen == "others" else ()
     return [name for name in every if name not in (*first, *SAME)]
 
 
@@ -117,15 +117,15 @@ def left_out(config: Config) -> dict[str, str]:
     if config.encoding.name not in ("all", "others"):
         return {}
     stated = (tasks.options(config.task.name) | posed(config.task).options).get("groups")
-    found = {}
+    reasons = {}
     for card in map(encodings.card, encodings.CATALOG):
         if card.axes > 1:
-            found[card.name] = "since their positions have several axes"
+            reasons[card.name] = "since their positions have several axes"
         elif card.groups not in (None, stated):
-            found[card.name] = "since the task does not state the groups of tokens they read"
+            reasons[card.name] = "since the task does not state the groups of tokens they read"
         elif _row(card.name) in SAME:
-            found[card.name] = f"since it is {SAME[_row(card.name)]} by construction"
-    return found
+            reasons[card.name] = f"since it is {SAME[_row(card.name)]} by construction"
+    return reasons
 
 
 def encoding_of(config: Config, name: str, multiple: int | None = None) -> Encoding:
@@ -142,7 +142,7 @@ def options_of(config: Config, name: str, multiple: int | None = None) -> dict[s
     does so past the trained window, and then so that no angle is new. The config's options take
     precedence.
     """
-    asked: dict[str, Any] = {
+    options: dict[str, Any] = {
         "length": config.window,
         "limit": config.window * max(config.multiples),
         "factor": float(multiple or 1),
@@ -153,9 +153,9 @@ def options_of(config: Config, name: str, multiple: int | None = None) -> dict[s
         trained, slower = config.window, 2 * (multiple or 1) - 1
         near = trained if slower == 1 else trained // 2
         chunk = trained if slower == 1 else 3 * trained // 4
-        asked |= {"window": near, "factor": float(slower), "group": slower}
-        asked |= {"chunk": chunk, "most": max(chunk, trained - 1)}
-    return encodings.taken_by(name, {**asked, **config.encoding.options})
+        options |= {"window": near, "factor": float(slower), "group": slower}
+        options |= {"chunk": chunk, "most": max(chunk, trained - 1)}
+    return encodings.taken_by(name, {**options, **config.encoding.options})
 
 
 def told_length(name: str) -> bool:
@@ -183,10 +183,10 @@ def check(config: Config) -> None:
 
 
 def _check_task(config: Config, task: schema.TaskConfig) -> None:
-    found = tasks.check(task.name, **task.options)
-    least = found.width(found.least)
+    checked = tasks.check(task.name, **task.options)
+    least = checked.width(checked.least)
     if least > config.window:
         raise FieldError("window", f"{config.window} tokens hold no {task.name}; {least} or more")
-    if not isinstance(found, tasks.Task) or found.metric != "exact_match":
+    if not isinstance(checked, tasks.Task) or checked.metric != "exact_match":
         raise FieldError("task.name", f"{task.name} has no answers that are right or wrong")
     config_checks.kind(config.model, task)

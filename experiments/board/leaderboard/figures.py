@@ -21,10 +21,10 @@ DRAWN = (
 def draw(tasks: Tasks, names: Sequence[str], floors: Mapping[str, float]) -> Figure:
     """Draws the methods; `floors` is task -> the best exact match without positions."""
     windows = windows_of(tasks)
-    found = {name: [mean_exact([rows[name] for rows in tasks.values()], n) for n in windows]
+    exact = {name: [mean_exact([rows[name] for rows in tasks.values()], n) for n in windows]
              for name in names}  # fmt: skip
-    order = sorted(names, key=lambda name: _beyond_then_within(found[name]), reverse=True)
-    value_MW = np.array([[np.nan if v is None else v for v in found[name]] for name in order])
+    order = sorted(names, key=lambda name: _beyond_then_within(exact[name]), reverse=True)
+    value_MW = np.array([[np.nan if v is None else v for v in exact[name]] for name in order])
     figure = Figure(figsize=(8, 1.6 + 0.19 * len(order)))
     left, right = figure.subplots(1, 2, sharey=True, width_ratios=(1, 1.6))
     _heatmap(left, value_MW, [f"{n // windows[0]}×" for n in windows])
@@ -38,7 +38,7 @@ def draw(tasks: Tasks, names: Sequence[str], floors: Mapping[str, float]) -> Fig
     right.set_xlim(-0.03, 1.03)
     right.set_xlabel("exact match")
     drawing.name_rows(left, order, fontsize="small")
-    beyond, _ = _beyond_then_within(found[order[0]])
+    beyond, _ = _beyond_then_within(exact[order[0]])
     title = "Exact match beyond the trained sizes: "
     title += f"highest with {order[0]}" if beyond > 0 else "0 with every method"
     drawing.title_with_legend(figure, title, columns=4)
@@ -77,7 +77,9 @@ def windows_of(tasks: Tasks) -> list[int]:
 def mean_exact(rows: Sequence[Row], window: int) -> float | None:
     """Exact match, the mean over tasks; 0 beyond the trained window where it was not learned."""
     scores = [row.scores["exact_match"] for row in rows]
-    if any(window not in own for own in scores):
+    if any(window not in by_window for by_window in scores):
         return None
     counts = [row.learned or window == row.windows[0] for row in rows]
-    return float(np.mean([mean(own[window]) * c for own, c in zip(scores, counts, strict=True)]))
+    return float(
+        np.mean([mean(by_window[window]) * c for by_window, c in zip(scores, counts, strict=True)])
+    )

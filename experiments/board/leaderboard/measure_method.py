@@ -55,10 +55,10 @@ def measure(config: Config, name: str, vocab: int, examples: Examples) -> Iterat
     rows, seeds = board.trained(config)[name], list(config.seed_range)
     build = partial(_model, config, vocab)
     trainer = UntilLearned(build(board.encoding_of(config, name)), train)
-    found = list(trainer.tried(examples, train.rates, seeds[0]))
-    rate = best_rate(found)
-    found += trainer.runs(examples, [(rate, seed) for seed in seeds[1:]])
-    chosen = [run for run in found if run.rate == rate]
+    trainings = list(trainer.tried(examples, train.rates, seeds[0]))
+    rate = best_rate(trainings)
+    trainings += trainer.runs(examples, [(rate, seed) for seed in seeds[1:]])
+    chosen = [run for run in trainings if run.rate == rate]
     for row in rows:
         if row == board.TRAINED_TWICE:
             again = UntilLearned(build(board.encoding_of(config, row)), train)
@@ -66,16 +66,16 @@ def measure(config: Config, name: str, vocab: int, examples: Examples) -> Iterat
             second = list(again.runs(examples, [(rate, seed) for seed in seeds], weights))
             yield from _row(config, build, row, rate, second, second, examples)
         else:
-            yield from _row(config, build, row, rate, chosen, found, examples)
-    took = (time.perf_counter() - started) / len(found)
+            yield from _row(config, build, row, rate, chosen, trainings, examples)
+    took = (time.perf_counter() - started) / len(trainings)
     labels = {"encoding": name, "split": "train", "length": config.window}
     yield from runs.seed_records(0, seeds, labels, {"seconds": [took] * len(seeds)})
 
 
-def best_rate(found: Sequence[Run]) -> float:
+def best_rate(tried: Sequence[Run]) -> float:
     """The rate that learns the task best on validation examples, and of those the fastest."""
-    best = max(run.valid for run in found)
-    return min((run for run in found if run.valid >= best - CLOSE), key=lambda run: run.steps).rate
+    best = max(run.valid for run in tried)
+    return min((run for run in tried if run.valid >= best - CLOSE), key=lambda run: run.steps).rate
 
 
 def _model(config: Config, vocab: int, encoding: Encoding) -> transformer.Model:
@@ -88,12 +88,12 @@ def _row(
     name: str,
     rate: float,
     chosen: Sequence[Run],
-    found: Sequence[Run],
+    trainings: Sequence[Run],
     examples: Examples,
 ) -> Iterator[runs.Record]:
     """The records of one row: every run's validation, and the tests of the chosen ones."""
     labels = {"encoding": name, "length": config.window}
-    for run in found:
+    for run in trainings:
         tried = {**labels, "split": "valid", "rate": f"{run.rate:g}"}
         values = {"exact_match": [run.valid], "learned": [run.learned]}
         yield from runs.seed_records(run.steps, [run.seed], tried, values)

@@ -32,14 +32,14 @@ def by_setting(runs: Sequence[StoredRun]) -> list[list[StoredRun]]:
 
 def setting(run: StoredRun) -> dict[str, Any]:
     """The fields that runs of one board share: dotted name -> value."""
-    found = dotted(config_of(run).model_dump(include=set(SETTING)))
-    return {field: value for field, value in found.items() if field not in FREE}
+    fields = dotted(config_of(run).model_dump(include=set(SETTING)))
+    return {field: value for field, value in fields.items() if field not in FREE}
 
 
 def changes(board: Sequence[StoredRun], other: Sequence[StoredRun]) -> dict[str, Any]:
     """The fields of another setting that are not the board's, with their values."""
-    own = setting(board[0])
-    return {name: value for name, value in setting(other[0]).items() if value != own[name]}
+    ours = setting(board[0])
+    return {name: value for name, value in setting(other[0]).items() if value != ours[name]}
 
 
 def config_of(run: StoredRun) -> Config:
@@ -55,8 +55,8 @@ def ends(tasks: Tasks, reference: str) -> list[str]:
 
 def ordered(tasks: Tasks) -> list[str]:
     """The methods that every task has, by rank."""
-    found = ranks(without_control(tasks))
-    return sorted(found, key=lambda name: found[name].mean)
+    rank = ranks(without_control(tasks))
+    return sorted(rank, key=lambda name: rank[name].mean)
 
 
 def without_control(tasks: Tasks) -> dict[str, dict[str, Row]]:
@@ -71,10 +71,10 @@ def unfinished(rows: Mapping[str, Row], names: Sequence[str]) -> list[str]:
 
 def settled(board: Tasks, longer: Tasks, reference: str) -> Tasks:
     """The board, where a star that is another one after a longer training is undecided."""
-    found = {task: dict(rows) for task, rows in board.items()}
+    rows_by_task = {task: dict(rows) for task, rows in board.items()}
     for task, name, before, after in _pairs(board, longer, reference):
-        found[task][name] = board[task][name]._replace(undecided=_changed(before, after))
-    return found
+        rows_by_task[task][name] = board[task][name]._replace(undecided=_changed(before, after))
+    return rows_by_task
 
 
 def section(board: Tasks, other: Tasks, changed: Mapping[str, Any], reference: str) -> Section:
@@ -108,19 +108,19 @@ def _doubled(board: Tasks, other: Tasks, reference: str) -> Iterator[Any]:
     """Stars, where rows of the other setting stand in the board's place."""
     pairs = [*_pairs(board, other, reference)]
     lines = [
-        (task, name, what, *(_star(found, what) or "none" for found in (before, after)))
+        (task, name, what, *(_star(comparison, what) or "none" for comparison in (before, after)))
         for task, name, before, after in pairs
         for what in sorted(_changed(before, after))
     ]
     both = ends(board, reference)
-    asked = {(task, name) for task, rows in board.items() for name in unfinished(rows, both)}
+    wanted = {(task, name) for task, rows in board.items() for name in unfinished(rows, both)}
     measured = {(task, name) for task, name, *_ in pairs}
-    others = len(measured - asked)
+    others = len(measured - wanted)
     earlier = f", and {others} of methods that stood there when fewer were on the board"
     yield (
         f"The methods at both ends of the board ({ENDS} each) are trained with this budget on the "
         f"tasks that a seed had not learned; their other trainings had ended before. Measured are "
-        f"{len(measured & asked)} of {len(asked)} such pairs of method and task"
+        f"{len(measured & wanted)} of {len(wanted)} such pairs of method and task"
         f"{earlier if others else ''}. Of their {2 * len(pairs)} "
         f"differences from {reference}, {len(lines)} have another star than with the board's "
         "budget: these are not decided, and do not count on the board."
@@ -135,9 +135,9 @@ def _changed(before: Comparison, after: Comparison) -> frozenset[str]:
     return frozenset(w for w in ("cost", "gain") if _star(before, w) != _star(after, w))
 
 
-def _star(found: Comparison, what: str) -> str:
-    difference = {"cost": found.cost, "gain": found.gain}[what]
-    if difference is None or what not in found.stars:
+def _star(comparison: Comparison, what: str) -> str:
+    difference = {"cost": comparison.cost, "gain": comparison.gain}[what]
+    if difference is None or what not in comparison.stars:
         return ""
     return "+" if difference.mean > 0 else "−"
 
@@ -149,7 +149,7 @@ def _second(board: Tasks, other: Tasks, reference: str) -> Iterator[Any]:
     first = ranks({task: {n: rows[n] for n in names} for task, rows in shared.items()})
     second = ranks(without_control(other))
     counted = [_counts(tasks, reference) for tasks in (shared, without_control(other))]
-    here, there = ([found[name].mean for name in names] for found in (first, second))
+    here, there = ([rank[name].mean for name in names] for rank in (first, second))
     spearman = float(np.asarray(spearmanr(here, there))[0])
     yield (
         f"The {len(names)} methods in {len(other)} of the board's {len(board)} tasks; rank "
@@ -168,11 +168,11 @@ def _second(board: Tasks, other: Tasks, reference: str) -> Iterator[Any]:
 
 
 def _counts(tasks: Tasks, reference: str) -> dict[str, str]:
-    found: dict[str, list[int]] = {}
+    better_worse: dict[str, list[int]] = {}
     for rows in tasks.values():
-        for name, one in compared(rows, reference).items():
-            sign = one.gain.mean if one.gain and "gain" in one.stars else 0.0
-            counts = found.setdefault(name, [0, 0])
+        for name, comparison in compared(rows, reference).items():
+            sign = comparison.gain.mean if comparison.gain and "gain" in comparison.stars else 0.0
+            counts = better_worse.setdefault(name, [0, 0])
             counts[0] += sign > 0
             counts[1] += sign < 0
-    return {name: ", ".join(map(str, counts)) for name, counts in found.items()}
+    return {name: ", ".join(map(str, counts)) for name, counts in better_worse.items()}

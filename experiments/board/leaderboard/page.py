@@ -72,7 +72,7 @@ def document(runs: Sequence[StoredRun]) -> tuple[list[str], list[Section]]:
     first = board._replace(rows=[*ranked, *base])
     run_of = {run.config["task"]["name"]: run for run in runs}
     floors = {task: floor_of(run) for task, run in run_of.items()}
-    exact = {task: found.exact_match[1] for task, found in floors.items()}
+    exact = {task: floor.exact_match[1] for task, floor in floors.items()}
     picture = Picture("board", partial(draw, tasks, [*_order(tasks)], exact), DRAWN)
     head = f"The first {len(ranked)} of {len(board.rows)} methods" + f", and {reference}" * len(
         base
@@ -89,15 +89,15 @@ def document(runs: Sequence[StoredRun]) -> tuple[list[str], list[Section]]:
     ]
 
 
-def decided(own: Sequence[StoredRun], others: Sequence[Sequence[StoredRun]]) -> Tasks:
+def decided(runs: Sequence[StoredRun], others: Sequence[Sequence[StoredRun]]) -> Tasks:
     """The rows of the board's runs; what runs with twice the steps contradict is undecided.
 
     others: the runs of each other setting. ValueError: as `document`.
     """
-    tasks: Tasks = by_task(own)
+    tasks: Tasks = by_task(runs)
     for other in others:
-        if is_longer(changes(own, other)):
-            tasks = settled(tasks, by_task(other), own[0].config["reference"])
+        if is_longer(changes(runs, other)):
+            tasks = settled(tasks, by_task(other), runs[0].config["reference"])
     return tasks
 
 
@@ -106,10 +106,10 @@ def by_task(runs: Sequence[StoredRun]) -> dict[str, dict[str, Row]]:
     tasks: dict[str, dict[str, Row]] = {}
     for run in runs:
         rows = tasks.setdefault(run.config["task"]["name"], {})
-        found = read(run.records)
-        if twice := rows.keys() & found.keys():
+        measured = read(run.records)
+        if twice := rows.keys() & measured.keys():
             raise ValueError(f"workdir: {run.path} has {min(twice)}, as another run of its task")
-        rows |= found
+        rows |= measured
     return tasks
 
 
@@ -120,7 +120,7 @@ def conclusions(tasks: Tasks, reference: str) -> list[str]:
     worst = min(best, key=best.__getitem__)
     methods = [{name for name in rows if SHUFFLED not in name} for rows in tasks.values()]
     whole = set.intersection(*methods)
-    some = set.union(*methods) - whole
+    partly = set.union(*methods) - whole
     counts = _stars(tasks, reference)
     better = [name for name in counts if counts[name][0]]
     first = sorted(better, key=lambda name: (-counts[name][0], counts[name][1]))[:3]
@@ -132,7 +132,7 @@ def conclusions(tasks: Tasks, reference: str) -> list[str]:
         if SHUFFLED in name
     ]
     count = f"{len(tasks)} tasks" if len(tasks) > 1 else "1 task"
-    more = f", {len(some)} more on some of them" if some else ""
+    more = f", {len(partly)} more on some of them" if partly else ""
     return [
         f"{len(whole)} methods on {count}{more}; within the trained sizes the best method of each "
         f"task has an exact match of {best[worst]:.3f} ({worst}) or more.",
@@ -145,20 +145,20 @@ def conclusions(tasks: Tasks, reference: str) -> list[str]:
 
 def _stars(tasks: Tasks, reference: str) -> dict[str, tuple[int, ...]]:
     """Method -> the number of tasks on which it is better, worse, and pays within."""
-    found: dict[str, list[tuple[bool, ...]]] = {}
+    by_method: dict[str, list[tuple[bool, ...]]] = {}
     for rows in tasks.values():
-        own = {name: row for name, row in rows.items() if SHUFFLED not in name}
-        for name, one in compared(own, reference).items():
-            gain = one.gain.mean if one.gain and "gain" in one.stars else 0.0
-            pays = "cost" in one.stars and one.cost.mean > 0
-            found.setdefault(name, []).append((gain > 0, gain < 0, pays))
-    return {name: tuple(map(sum, zip(*counts, strict=True))) for name, counts in found.items()}
+        methods = {name: row for name, row in rows.items() if SHUFFLED not in name}
+        for name, comparison in compared(methods, reference).items():
+            gain = comparison.gain.mean if comparison.gain and "gain" in comparison.stars else 0.0
+            pays = "cost" in comparison.stars and comparison.cost.mean > 0
+            by_method.setdefault(name, []).append((gain > 0, gain < 0, pays))
+    return {name: tuple(map(sum, zip(*counts, strict=True))) for name, counts in by_method.items()}
 
 
 def _order(tasks: Tasks) -> dict[str, Interval]:
     """The methods that every task has, by rank."""
-    found = ranks(without_control(tasks))
-    return {name: found[name] for name in ordered(tasks)}
+    rank = ranks(without_control(tasks))
+    return {name: rank[name] for name in ordered(tasks)}
 
 
 def _board(tasks: Tasks, reference: str) -> Grid:
@@ -185,9 +185,9 @@ def _tasks(floors: Mapping[str, Floor], tasks: Tasks) -> Grid:
     lines = []
     for task, rows in tasks.items():
         tokens, exact = floors[task]
-        own = [row for name, row in rows.items() if SHUFFLED not in name]
-        best = max(mean(row.scores["exact_match"][row.windows[0]]) for row in own)
-        learned = f"{sum(row.learned for row in own)}/{len(own)}"
+        methods = [row for name, row in rows.items() if SHUFFLED not in name]
+        best = max(mean(row.scores["exact_match"][row.windows[0]]) for row in methods)
+        learned = f"{sum(row.learned for row in methods)}/{len(methods)}"
         lines.append((task, *map(short, (exact[1], tokens[1])), tokens[0], short(best), learned))
     columns = ["task", "floor\nexact", "floor\ntokens", "by", "best\nexact", "learned by"]
     return Grid(columns, lines, FLOORS)
@@ -197,8 +197,8 @@ def _notes(runs: Sequence[StoredRun], tasks: Tasks) -> list[str]:
     """Sentences on methods that are left out or were not measured."""
     reasons: dict[str, str] = {}
     every = {name for rows in tasks.values() for name in rows if SHUFFLED not in name}
-    some = sorted(every - _order(tasks).keys())
-    lost = [f"Measured on some of these tasks only: {', '.join(some)}."] if some else []
+    partly = sorted(every - _order(tasks).keys())
+    lost = [f"Measured on some of these tasks only: {', '.join(partly)}."] if partly else []
     for run in runs:
         reasons |= run.summary.own["left_out"]
         lost += [f"{name} on {run.config['task']['name']}: not measured, {why}."
@@ -215,12 +215,12 @@ def _tiers(runs: Sequence[StoredRun]) -> list[str]:
         first, *more = rates = [f"{rate:g}" for rate in config.train.rates]
         told = f"the best of {', '.join(rates)}" if more else first
         tiers.setdefault((group, config.seeds), {}).setdefault(told, []).append(config.task.name)
-    found = []
+    sentences = []
     for (group, seeds), by_rate in tiers.items():
         rates = [told + f" on {', '.join(tasks)}" * (len(by_rate) > 1)
                  for told, tasks in by_rate.items()]  # fmt: skip
-        found.append(f"{group}: {seeds} seeds; learning rate {'; '.join(rates)}.")
-    return found
+        sentences.append(f"{group}: {seeds} seeds; learning rate {'; '.join(rates)}.")
+    return sentences
 
 
 def _seeds(rows: Mapping[str, Row]) -> Section:

@@ -91,13 +91,13 @@ def read(records: Iterable[Record]) -> dict[str, Row]:
             by_window.setdefault(window, {})[seed] = record["value"]
     return {
         name: Row(
-            rate=next(iter(own["rate"].values())),
-            parameters=int(next(iter(own["parameters"].values()))),
-            steps=own["steps_to_learn"],
+            rate=next(iter(by_metric["rate"].values())),
+            parameters=int(next(iter(by_metric["parameters"].values()))),
+            steps=by_metric["steps_to_learn"],
             scores=scores[name],
         )
-        for name, own in facts.items()
-        if "rate" in own
+        for name, by_metric in facts.items()
+        if "rate" in by_metric
     }
 
 
@@ -107,20 +107,20 @@ def compared(rows: Mapping[str, Row], reference: str) -> dict[str, Comparison]:
         return {}
     base = rows[reference]
     trained, *longer = base.windows
-    found: dict[tuple[str, str], tuple[Interval, float]] = {}
+    tested: dict[tuple[str, str], tuple[Interval, float]] = {}
     for name, row in rows.items():
         if name == reference:
             continue
         ours, theirs = (r.scores["exact_match"][trained] for r in (row, base))
-        found[name, "cost"] = _difference(theirs, ours, name in READ_ROPE)
+        tested[name, "cost"] = _difference(theirs, ours, name in READ_ROPE)
         ours, theirs = (r.beyond(longer) if r.learned else None for r in (row, base))
         if ours and theirs:
-            found[name, "gain"] = _difference(ours, theirs, name in READ_ROPE)
-    starred = holm({key: p for key, (_, p) in found.items()}, LEVEL)
+            tested[name, "gain"] = _difference(ours, theirs, name in READ_ROPE)
+    starred = holm({key: p for key, (_, p) in tested.items()}, LEVEL)
     return {
         name: Comparison(
-            found[name, "cost"][0],
-            found.get((name, "gain"), (None,))[0],
+            tested[name, "cost"][0],
+            tested.get((name, "gain"), (None,))[0],
             frozenset(w for w in ("cost", "gain") if (name, w) in starred) - row.undecided,
             row.undecided,
         )
@@ -147,14 +147,14 @@ def ranks(tasks: Mapping[str, Mapping[str, Row]]) -> dict[str, Interval]:
     names = [name for name in next(iter(tasks.values()))
              if all(name in rows for rows in tasks.values())]  # fmt: skip
     draw = np.random.default_rng(0)
-    found = []
+    ranks_RM = []
     for rows in tasks.values():
         values_MS = _beyond(rows, names)
         seeds = values_MS.shape[1]
         chosen_RS = np.vstack([np.arange(seeds), draw.integers(seeds, size=(DRAWS, seeds))])
         means_RM = values_MS[:, chosen_RS].mean(axis=2).T
-        found.append(rankdata(-means_RM, axis=1))
-    rank_RM = np.mean(found, axis=0)
+        ranks_RM.append(rankdata(-means_RM, axis=1))
+    rank_RM = np.mean(ranks_RM, axis=0)
     low_M, high_M = np.quantile(rank_RM[1:], (0.025, 0.975), axis=0)
     columns = zip(names, rank_RM[0], low_M, high_M, strict=True)
     return {
@@ -166,8 +166,8 @@ def _beyond(rows: Mapping[str, Row], names: Sequence[str]) -> np.ndarray:
     """Token accuracy beyond the window, [methods, seeds]; -1 where there is none."""
     seeds = sorted(set.intersection(*(set(rows[name].steps) for name in names)))
     longer = max((rows[name].windows for name in names), key=len)[1:]
-    found = []
+    values = []
     for name in names:
-        own = rows[name].beyond(longer) if rows[name].learned else None
-        found.append([own[seed] for seed in seeds] if own else [-1.0] * len(seeds))
-    return np.array(found)
+        by_seed = rows[name].beyond(longer) if rows[name].learned else None
+        values.append([by_seed[seed] for seed in seeds] if by_seed else [-1.0] * len(seeds))
+    return np.array(values)

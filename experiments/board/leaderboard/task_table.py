@@ -50,8 +50,8 @@ def sections(run: StoredRun) -> tuple[str, list[Section]]:
 
 def floor_of(run: StoredRun) -> Floor:
     """The best scores without positions on the run's task, at the largest trained size."""
-    asked = posed(schema.TaskConfig(**run.config["task"]))
-    task = tasks.make(asked.name, **asked.options)
+    task_config = posed(schema.TaskConfig(**run.config["task"]))
+    task = tasks.make(task_config.name, **task_config.options)
     trained = trained_sizes(task, run.config["window"])
     return floor(task, trained, trained[1])
 
@@ -94,40 +94,40 @@ def in_order(rows: Mapping[str, Row]) -> list[tuple[str, Row]]:
 
 def label(name: str) -> str:
     """The name on the board, with those of methods that are the same by construction."""
-    same = [other for other, kept in SAME.items() if kept == name]
+    same = [other for other, row in SAME.items() if row == name]
     plain = name.removesuffix(SHUFFLED)
     return " = ".join([name, *same]) + (TOLD if told_length(plain) else "")
 
 
 def steps(row: Row) -> str:
     """The median over seeds of the steps to learn; a seed that never did counts as the slowest."""
-    found = sorted(row.steps.values(), key=lambda value: (value != value, value))
-    middle = found[len(found) // 2]
+    ascending = sorted(row.steps.values(), key=lambda value: (value != value, value))
+    middle = ascending[len(ascending) // 2]
     return UNDEFINED if middle != middle else f"{middle:,.0f}"
 
 
 def cells(row: Row, windows: list[int]) -> list[str]:
     """Each metric in each window; beyond the trained one only if the task was learned."""
-    found = []
+    texts = []
     for metric in METRICS:
         for n, window in enumerate(windows):
             seeds = row.scores[metric].get(window)
             beyond = n > 0 and not row.learned
-            found.append(
+            texts.append(
                 (NOT_LEARNED if n == 1 else "") if beyond
                 else UNDEFINED if seeds is None
                 else short(mean(seeds))
             )  # fmt: skip
-    return found
+    return texts
 
 
 def differences(versus: Mapping[str, Comparison], name: str) -> tuple[str, str]:
     """The cells of cost and gain."""
     if name not in versus:
         return UNDEFINED, UNDEFINED
-    found = versus[name]
-    star = lambda what: "*" * (what in found.stars) + "?" * (what in found.undecided)
-    return signed(found.cost) + star("cost"), signed(found.gain) + star("gain")
+    comparison = versus[name]
+    star = lambda what: "*" * (what in comparison.stars) + "?" * (what in comparison.undecided)
+    return signed(comparison.cost) + star("cost"), signed(comparison.gain) + star("gain")
 
 
 def signed(difference: Interval | None) -> str:
@@ -147,8 +147,8 @@ def every_seed(rows: Mapping[str, Row]) -> Grid:
             for window, seeds in row.scores[metric].items():
                 values = list(seeds.values())
                 ends = share_ends(share_interval(values)) or UNDEFINED
-                each = " ".join(map(short, values))
-                lines.append((label(name), name_of, str(window), each, ends))
+                texts = " ".join(map(short, values))
+                lines.append((label(name), name_of, str(window), texts, ends))
     columns = ["method", "metric", "window", "every seed", "interval"]
     return Grid(
         columns,

@@ -41,8 +41,8 @@ def orderings(config: Config) -> dict[str, Ordering]:
 
 def trainings(config: Config) -> Iterator[tuple[str, str]]:
     """The (setting, method) pairs to train; rows of one setting share them."""
-    found = orderings(config).values()
-    yield from dict.fromkeys((row.setting, method) for row in found for method in row.published)
+    rows = orderings(config).values()
+    yield from dict.fromkeys((row.setting, method) for row in rows for method in row.published)
 
 
 def settings(config: Config) -> dict[str, Setting]:
@@ -52,8 +52,8 @@ def settings(config: Config) -> dict[str, Setting]:
 
 def check(config: Config) -> None:
     """Raises FieldError for what cannot run, before anything is compiled."""
-    asked = names(config)
-    for name in asked:
+    rows = names(config)
+    for name in rows:
         if name not in ORDERINGS:
             raise FieldError("rows", f"no row {name!r}{choices_for(name, [*ORDERINGS, ALL])}")
-    schema.check_distinct("rows", asked)
+    schema.check_distinct("rows", rows)

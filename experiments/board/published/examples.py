@@ -39,11 +39,11 @@ def options_of(setting: Setting, method: str) -> dict[str, Any]:
     it, and a random start is in its first half; of images the last row is repeated.
     """
     reach = setting.reach
-    asked: dict[str, Any] = {"length": reach, "limit": reach}
-    asked |= {"shift": reach // 2, "offset": reach // 2}
+    options: dict[str, Any] = {"length": reach, "limit": reach}
+    options |= {"shift": reach // 2, "offset": reach // 2}
     if setting.task in tasks.names("patches"):
-        asked["beyond"] = "clamp"
-    return encodings.taken_by(method, asked)
+        options["beyond"] = "clamp"
+    return encodings.taken_by(method, options)
 
 
 def examples_of(setting: Setting, train: Plan, examples: int) -> tuple[Task, Examples]:
@@ -52,7 +52,8 @@ def examples_of(setting: Setting, train: Plan, examples: int) -> tuple[Task, Exa
     rows = rows_of(task, train, setting.sizes, int(task.width(setting.sizes[1])))
     valid = _held(task, HeldOut(setting.sizes), "valid", examples)
     test = tuple(
-        _held(task_of(setting, one), one, "test", examples) for one in setting.tests.values()
+        _held(task_of(setting, held_out), held_out, "test", examples)
+        for held_out in setting.tests.values()
     )
     return task, Examples(rows, valid, test)
 

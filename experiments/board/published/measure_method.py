@@ -23,8 +23,8 @@ def measurer(config: Config) -> Callable[[str], list[runs.Record]]:
 
     def measure(name):
         setting, method = name.split(": ")
-        found = floors if method == FLOOR else records
-        return list(found(config, setting, method))
+        measured = floors if method == FLOOR else records
+        return list(measured(config, setting, method))
 
     return measure
 
@@ -49,7 +49,7 @@ def records(config: Config, name: str, method: str) -> Iterator[runs.Record]:
     at = {**labels, "split": "train"}
     yield from runs.seed_records(0, seeds, at, {"rate": [rate] * len(seeds)})
     for budget, params in zip(train.budgets, zip(*weights, strict=True), strict=True):
-        together = stacked([jax.tree.map(lambda leaf: leaf[0], own) for own in params])
+        together = stacked([jax.tree.map(lambda leaf: leaf[0], params_1) for params_1 in params])
         for (test, held), batch in zip(setting.tests.items(), examples.test, strict=True):
             tokens = int(task.width(held.sizes[1]))
             most = encodings.reach(method, **options_of(setting, method))
@@ -80,8 +80,8 @@ def floors(config: Config, name: str, method: str) -> Iterator[runs.Record]:
         labels = {"setting": name, "encoding": method, "split": "test", "length": tokens}
         labels["test"] = test
         if task.metric == "exact_match":
-            found = floor(task, setting.sizes, held.sizes[0], config.examples)
-            values = {metric: value for metric, (_, value) in found._asdict().items()}
+            best = floor(task, setting.sizes, held.sizes[0], config.examples)
+            values = {metric: value for metric, (_, value) in best._asdict().items()}
         else:
             values = {task.metric: list(_baselines(task).values())[-1]}
         yield from runs.seed_records(0, [0], labels, {m: [v] for m, v in values.items()})

@@ -71,40 +71,40 @@ def results(run: StoredRun) -> list[Result]:
 
 def sections(run: StoredRun) -> tuple[str, list[Section]]:
     """The line below the title of the report, and its sections."""
-    found = results(run)
-    return lead(run, f"{len(found)} ordering{'s' * (len(found) != 1)}"), parts(run, found)
+    rows = results(run)
+    return lead(run, f"{len(rows)} ordering{'s' * (len(rows) != 1)}"), parts(run, rows)
 
 
-def parts(run: StoredRun, found: Sequence[Result]) -> list[Section]:
+def parts(run: StoredRun, rows: Sequence[Result]) -> list[Section]:
     """The table of all rows, how they were measured, and a section for each row."""
-    overview = Picture("orderings", partial(_overview, found), "Rank correlation with the paper; "
+    overview = Picture("orderings", partial(_overview, rows), "Rank correlation with the paper; "
                        "bars: intervals over seeds. Hollow: at half of the budget.")  # fmt: skip
     budget = run.config["budget"]
     notes = [RULE, BUDGETS, *(f"Left out: {what}: {why}." for what, why in LEFT_OUT.items())]
     if budget < 1:
         notes.insert(0, f"This run has {budget:g} of the budget and decides nothing.")
     return [
-        Section("All rows", [table(found), overview]),
+        Section("All rows", [table(rows), overview]),
         Section("How", notes),
-        *(_row(own) for own in found),
+        *(_row(row) for row in rows),
     ]
 
 
-def table(found: Sequence[Result]) -> Grid:
+def table(rows: Sequence[Result]) -> Grid:
     """A line for each row."""
     lines = [
-        (own.name, own.ordering.paper, _numbers(own, None), _numbers(own, own.whole),
-         f"{_tau(own.whole)}; half: {_tau(own.half)}", own.verdict, own.ordering.differs)
-        for own in found
+        (row.name, row.ordering.paper, _numbers(row, None), _numbers(row, row.whole),
+         f"{_tau(row.whole)}; half: {_tau(row.half)}", row.verdict, row.ordering.differs)
+        for row in rows
     ]  # fmt: skip
     columns = ("row", "paper", "paper's numbers", "ours", "tau", "verdict", "what differs")
     return Grid(columns, lines, CAPTION, words=True)
 
 
-def _numbers(own: Result, at: AtBudget | None) -> str:
+def _numbers(row: Result, at: AtBudget | None) -> str:
     """The methods with the paper's numbers, or with our means."""
     if at is None:
-        return ", ".join(f"{m} {own.ordering.published[m]:g}" for m in ordered(own.ordering))
+        return ", ".join(f"{m} {row.ordering.published[m]:g}" for m in ordered(row.ordering))
     text = lambda m: f"{m} {number(float(np.mean(at.ours[m])))}"
     return ", ".join(text(m) if m in at.learned else f"({text(m)})" for m in at.ours)
 
@@ -116,15 +116,15 @@ def _tau(at: AtBudget) -> str:
     return f"{tau:.2f} ({low:.2f} to {high:.2f})"
 
 
-def _row(own: Result) -> Section:
+def _row(row: Result) -> Section:
     """The setting, the sentences, every seed and the figure of one row."""
-    picture = Picture(own.name, partial(_figure, own), "Every seed, in the paper's order of "
+    picture = Picture(row.name, partial(_figure, row), "Every seed, in the paper's order of "
                       "methods. Hollow: at half of the budget.")  # fmt: skip
-    return Section(own.name, [*_said(own), _seeds(own), picture])
+    return Section(row.name, [*_said(row), _seeds(row), picture])
 
 
-def _said(own: Result) -> Iterator[str]:
-    row, setting = own.ordering, own.setting
+def _said(result: Result) -> Iterator[str]:
+    row, setting = result.ordering, result.setting
     yield f"{row.paper}. Theirs: {row.metric}; {row.better} is better."
     options = "".join(f", {name} {value}" for name, value in setting.options.items())
     yield (
@@ -132,51 +132,51 @@ def _said(own: Result) -> Iterator[str]:
         f"sizes {_span(setting.sizes)} in training, {_span(setting.tests[row.test].sizes)} in the "
         f"test; {setting.kind} of {setting.layers} layers, width {setting.width}, "
         f"{setting.heads} heads, batch "
-        f"{setting.batch}; {own.half.steps:,} and {own.whole.steps:,} steps. What differs: "
+        f"{setting.batch}; {result.half.steps:,} and {result.whole.steps:,} steps. What differs: "
         f"{row.differs}."
     )
-    yield from _outcome(own)
+    yield from _outcome(result)
 
 
 def _span(sizes: tuple[int, int]) -> str:
     return f"{sizes[0]}" if sizes[0] == sizes[1] else f"{sizes[0]} to {sizes[1]}"
 
 
-def _outcome(own: Result) -> Iterator[str]:
+def _outcome(row: Result) -> Iterator[str]:
     """Sentences made from the numbers."""
     yield (
-        f"Verdict: {own.verdict}; tau {_tau(own.whole)}, at half of the budget {_tau(own.half)}."
+        f"Verdict: {row.verdict}; tau {_tau(row.whole)}, at half of the budget {_tau(row.half)}."
     )
-    if own.floor is not None:
+    if row.floor is not None:
         yield (
             "Floor, the best score of tables and rules that need no positions, at the smallest "
-            f"size of the test: {number(own.floor)}."
+            f"size of the test: {number(row.floor)}."
         )
-    lost = [method for method in own.whole.ours if method not in own.whole.learned]
-    if lost and own.setting.learned:
-        metric, value = own.setting.learned
+    lost = [method for method in row.whole.ours if method not in row.whole.learned]
+    if lost and row.setting.learned:
+        metric, value = row.setting.learned
         yield (
             f"Not counted, since {metrics.metric(metric).title} in the trained sizes is below "
             f"{value:g}: {', '.join(lost)}."
         )
-    values = by_seed(own.whole.ours, own.ordering.ours, own.whole.learned)
-    if pairs := turned(oriented(own.ordering), values):
+    values = by_seed(row.whole.ours, row.ordering.ours, row.whole.learned)
+    if pairs := turned(oriented(row.ordering), values):
         said = ", ".join(f"{b} above {a}" for a, b in pairs)
         yield f"Pairs in the other order here, by more than the seeds differ: {said}."
 
 
-def _seeds(own: Result) -> Grid:
-    row, condition = own.ordering, own.setting.learned
+def _seeds(result: Result) -> Grid:
+    row, condition = result.ordering, result.setting.learned
     columns = ["method", "paper", "rate", "at half", "at all", "every seed, at all"]
     columns += [f"{metrics.metric(condition[0]).title} in trained sizes"] if condition else []
     lines = []
     for method in ordered(row):
-        half, whole = own.half.ours.get(method), own.whole.ours.get(method)
-        cells = [method, f"{row.published[method]:g}", f"{own.rates[method]:g}"]
+        half, whole = result.half.ours.get(method), result.whole.ours.get(method)
+        cells = [method, f"{row.published[method]:g}", f"{result.rates[method]:g}"]
         cells += [MISSING if v is None else number(float(np.mean(v))) for v in (half, whole)]
         cells.append(MISSING if whole is None else " ".join(f"{v:.3f}" for v in whole))
         if condition:
-            cells.append(" ".join(f"{v:.3f}" for v in own.whole.within[method]))
+            cells.append(" ".join(f"{v:.3f}" for v in result.whole.within[method]))
         lines.append(cells)
     return Grid(
         columns,
@@ -185,37 +185,37 @@ def _seeds(own: Result) -> Grid:
     )
 
 
-def _figure(own: Result) -> Figure:
-    methods = ordered(own.ordering)
+def _figure(row: Result) -> Figure:
+    methods = ordered(row.ordering)
     figure = Figure(figsize=(6.5, 1.3 + 0.3 * len(methods)))
     axes = figure.subplots()
-    for at, name, face in ((own.half, "half", "none"), (own.whole, "all", None)):
+    for at, name, face in ((row.half, "half", "none"), (row.whole, "all", None)):
         for y, method in enumerate(methods):
             style: dict[str, Any] = {"markerfacecolor": face} if face else {}
             seed_dots(axes, y, at.ours.get(method, []), 0, ms=6, label=name, **style)
     name_rows(axes, methods)
-    axes.set_xlabel(metrics.metric(own.ordering.ours).axis_label)
-    title_with_legend(figure, f"{own.name}: {own.verdict}", columns=2)
+    axes.set_xlabel(metrics.metric(row.ordering.ours).axis_label)
+    title_with_legend(figure, f"{row.name}: {row.verdict}", columns=2)
     return figure
 
 
-def _overview(found: Sequence[Result]) -> Figure:
-    figure = Figure(figsize=(7, 1.4 + 0.3 * len(found)))
+def _overview(rows: Sequence[Result]) -> Figure:
+    figure = Figure(figsize=(7, 1.4 + 0.3 * len(rows)))
     axes = figure.subplots()
     axes.axvline(0, color="#667080", linewidth=1)
-    for y, own in enumerate(found):
-        for at, shift, face in ((own.half, 0.18, "white"), (own.whole, -0.18, None)):
+    for y, row in enumerate(rows):
+        for at, shift, face in ((row.half, 0.18, "white"), (row.whole, -0.18, None)):
             if at.verdict.tau:
                 tau, *ends = at.verdict.tau
                 axes.plot(ends, [y + shift] * 2, color="#0072b2", linewidth=1.5)
                 style: dict[str, Any] = {"markerfacecolor": face} if face else {}
                 label = "all of the budget" if face is None else "half"
                 seed_dots(axes, y + shift, [tau], 0, ms=6, label=label, **style)
-    name_rows(axes, [f"{own.name}: {own.verdict}" for own in found])
+    name_rows(axes, [f"{row.name}: {row.verdict}" for row in rows])
     axes.set_xlim(-1.05, 1.05)
     axes.set_xlabel("Kendall's tau-b with the paper")
-    count = lambda verdict: sum(own.verdict == verdict for own in found)
-    title = f"Of {len(found)} published orderings, {count(SAME)} are the same here"
+    count = lambda verdict: sum(row.verdict == verdict for row in rows)
+    title = f"Of {len(rows)} published orderings, {count(SAME)} are the same here"
     more = f"{count(PARTLY)} partly, {count(REVERSED)} reversed"
     title_with_legend(figure, f"{title}, {more}", columns=2)
     return figure
@@ -229,28 +229,28 @@ def document(runs: Sequence[StoredRun]) -> tuple[list[str], list[Section]]:
     """
     if fields := [f for f in differing([dotted(run.config) for run in runs]) if f != "rows"]:
         raise ValueError(f"workdir: the runs differ in {', '.join(fields)}")
-    found = [result for run in runs for result in results(run)]
-    names = [result.name for result in found]
+    rows = [result for run in runs for result in results(run)]
+    names = [result.name for result in rows]
     if twice := sorted({name for name in names if names.count(name) > 1}):
         raise ValueError(f"workdir: two runs have the row {', '.join(twice)}")
-    found.sort(key=lambda result: list(ORDERINGS).index(result.name))
+    rows.sort(key=lambda result: list(ORDERINGS).index(result.name))
     left = [name for name in ORDERINGS if name not in names]
     more = [f"Rows not measured yet: {', '.join(left)}."] if left else []
-    shown = [s._replace(folded=s.title in names) for s in parts(runs[0], found)]
-    return conclusions(found) + more, shown
+    shown = [s._replace(folded=s.title in names) for s in parts(runs[0], rows)]
+    return conclusions(rows) + more, shown
 
 
-def conclusions(found: Sequence[Result]) -> list[str]:
+def conclusions(rows: Sequence[Result]) -> list[str]:
     """Sentences made from the numbers: the verdicts, the reversals, what changed."""
-    by_verdict = {v: [own.name for own in found if own.verdict == v]
+    by_verdict = {v: [row.name for row in rows if row.verdict == v]
                   for v in (SAME, PARTLY, REVERSED, UNDECIDED)}  # fmt: skip
     counts = ", ".join(f"{len(names)} {verdict}" for verdict, names in by_verdict.items())
-    changed = [own.name for own in found if own.half.verdict.name != own.whole.verdict.name]
-    lost = sorted({f"{method} ({own.setting.task})" for own in found
-                   for method in own.whole.ours if method not in own.whole.learned})  # fmt: skip
+    changed = [row.name for row in rows if row.half.verdict.name != row.whole.verdict.name]
+    lost = sorted({f"{method} ({row.setting.task})" for row in rows
+                   for method in row.whole.ours if method not in row.whole.learned})  # fmt: skip
     listed = lambda names: ", ".join(names) or "none"
     return [
-        f"{len(found)} published orderings of {len({own.ordering.paper for own in found})} papers, "
+        f"{len(rows)} published orderings of {len({row.ordering.paper for row in rows})} papers, "
         f"posed at the size of two CPU cores: {counts}.",
         f"Partly the same: {listed(by_verdict[PARTLY])}; reversed: {listed(by_verdict[REVERSED])}.",
         f"Not decided: {listed(by_verdict[UNDECIDED])}, of which half of the budget gives another "

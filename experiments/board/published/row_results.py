@@ -74,8 +74,8 @@ class Table:
         self, setting: str, method: str, test: str, metric: str, steps: int
     ) -> list[float] | None:
         """The value of every seed, in their order; None if there is none."""
-        found = self._seeds.get((setting, method, test, metric, steps))
-        return None if found is None else [found[seed] for seed in sorted(found)]
+        by_seed = self._seeds.get((setting, method, test, metric, steps))
+        return None if by_seed is None else [by_seed[seed] for seed in sorted(by_seed)]
 
 
 def result(name: str, ordering: Ordering, setting: Setting, table: Table) -> Result:
@@ -91,11 +91,11 @@ def result(name: str, ordering: Ordering, setting: Setting, table: Table) -> Res
 def _at_budget(ordering: Ordering, setting: Setting, table: Table, steps: int) -> AtBudget:
     def scores(metric: str, test: str = "") -> dict[str, list[float]]:
         of = lambda method: test or ordering.tests.get(method, ordering.test)
-        found = {
+        by_method = {
             method: table.values(ordering.setting, method, of(method), metric, steps)
             for method in ordered(ordering)
         }
-        return {method: own for method, own in found.items() if own is not None}
+        return {method: seeds for method, seeds in by_method.items() if seeds is not None}
 
     ours = scores(ordering.ours)
     within = scores(setting.learned[0], "trained") if setting.learned else {}
