@@ -43,6 +43,12 @@ class CallingThread:
     def shutdown(self, **_) -> None:
         pass
 
+    def __enter__(self) -> "CallingThread":
+        return self
+
+    def __exit__(self, *_) -> None:
+        pass
+
 
 def first_training(stem: str, name: str) -> FirstTraining:
     """Returns the first training of `configs/STEM.py` where it trains this encoding alone."""
