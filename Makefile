@@ -13,15 +13,15 @@ TESTS := JAX_COMPILATION_CACHE_DIR="$(CURDIR)/$(VENV)/compiled" $(PY) -m pytest 
 test: $(VENV)/.ready-dev  ## each thing once; less than 8 minutes on two cores
 	$(TESTS) -m "not thorough"
 
-test-thorough: $(VENV)/.ready-dev  ## the rest: more methods and sizes, whole experiments, programs as users compile them
-	$(TESTS) -m thorough
-	JAX_DISABLE_MOST_OPTIMIZATIONS=0 $(TESTS) -m "not thorough" tests/attention tests/lab/training tests/backends/test_operations.py tests/backends/test_target.py
+test-thorough: $(VENV)/.ready-dev  ## the rest but robustness: more methods and sizes, whole experiments, programs as users compile them
+	$(TESTS) -m thorough --ignore=tests/robustness
+	JAX_DISABLE_MOST_OPTIMIZATIONS=0 $(TESTS) -m "not thorough" tests/attention tests/lab/training tests/backends
 	$(TESTS) --hypothesis-profile=thorough tests/encodings/test_catalogue_shapes.py
-
-test-all: test test-thorough
 
 test-robustness: $(VENV)/.ready-dev  ## ends and damages runs in every way they must survive; half an hour
 	$(TESTS) tests/robustness
+
+test-all: test test-thorough test-robustness
 
 lint: $(VENV)/.ready-dev
 	$(PY) -m ruff check .
