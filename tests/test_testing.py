@@ -217,6 +217,7 @@ def test_a_wrong_definition_is_found(far):
     testing.parity(trial, root_scores, far=far)
 
 
+@pytest.mark.thorough
 def test_an_option_that_changes_nothing_is_found(registering):
     @register(kind="bias", formula="-slope |i - j|", paper="an example")
     def idle(slope: float = 0.5, unused: int = 3, path: str = "") -> Encoding:

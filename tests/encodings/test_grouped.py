@@ -134,6 +134,7 @@ def test_coupling_starts_anywhere_that_keeps_a_sequence_below_the_limit():
     assert not np.isnan(actual).any()
 
 
+@pytest.mark.thorough
 def test_a_part_left_of_abacus_sees_plain_positions():
     """Abacus + FIRE: the bias reads places in the line, the table places in the number."""
     batch = batch_of()

@@ -267,6 +267,7 @@ def test_a_second_training_starts_from_given_weights(trainer):
     assert gap(fresh) > 0.01
 
 
+@pytest.mark.thorough
 def test_a_loss_that_is_not_finite_ends_a_training(trainer):
     _, examples, trained, _ = trainer
     broken = examples._replace(rows=lambda seed_S, step: jax.tree.map(

@@ -118,6 +118,7 @@ def test_a_second_folder_completes_the_first(run, tmp_path):
     assert [e.claim.id for e in entries] == sorted([TRAINED, "sin-5"])
 
 
+@pytest.mark.thorough
 def test_the_script_publishes(run, tmp_path, capsys):
     main = runpy.run_path("scripts/claims.py")["main"]
     assert main([str(run), f"--to={tmp_path}"]) == 0

@@ -259,6 +259,7 @@ def test_a_run_killed_in_training_and_in_evaluation_resumes(tmp_path, capsys):
     )
 
 
+@pytest.mark.thorough
 def test_a_resolution_that_does_not_fit_leaves_the_others(run):
     lost = {"encoding": "axial", "length": 8, "reason": "too large"}
     whole, summary = parse(run[1]), parse({**run[1], "not_measured": [lost]})

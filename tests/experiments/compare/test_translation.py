@@ -201,6 +201,7 @@ def test_wrong_files_of_pairs_are_refused(tmp_path, content, words):
     assert words.split(" for ")[0] in str(error.value)
 
 
+@pytest.mark.thorough
 def test_bleu_of_translations_is_that_of_their_texts(tmp_path, monkeypatch):
     """A decoder that gives the references has 100, one that gives other words has less."""
     config = experiments.check(

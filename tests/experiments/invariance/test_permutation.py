@@ -73,6 +73,7 @@ def test_a_symmetric_bias_tells_how_far_but_not_which_way(measured):
     assert (error_2L[:, 1:] > 1e-3).all(), "control: among more tokens it does break the symmetry"
 
 
+@pytest.mark.thorough
 def test_without_positions_a_permuted_input_permutes_the_output(measured):
     for dtype, most in (("float32", 1e-5), ("float64", 1e-13)):
         error_2L, carried_2L = measured["nope"].errors[dtype]

@@ -32,7 +32,7 @@ def small(monkeypatch):
         monkeypatch.setattr(cards, setting, value)
 
 
-@pytest.mark.thorough(after=1)
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", ["rope", "t5", "shaw"])
 def test_logits_are_what_softmax_reads(name):
     dims = Dims(32, 4, 8)

@@ -58,7 +58,7 @@ def test_a_token_outside_the_vocabulary_gives_nan(kind):
     assert jnp.isfinite(right).all(), "control"
 
 
-@pytest.mark.thorough(after=1)
+@pytest.mark.thorough
 @pytest.mark.parametrize("kind", ["decoder", "lstm"])
 def test_a_weight_of_another_shape_is_named(kind):
     m, params = model(kind)

@@ -88,6 +88,7 @@ def test_position_bins_cover_the_window():
     assert all(b > a for a, b in itertools.pairwise(edges))
 
 
+@pytest.mark.thorough
 def test_curve_by_position_averages_to_the_scalar(tmp_path):
     (tmp_path / "text.txt").write_text("to be or not to be, that is the question. " * 4000)
     task = tasks.make(f"file:{tmp_path}/text.txt", stretch=512)
