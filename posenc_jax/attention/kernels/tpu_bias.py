@@ -178,7 +178,8 @@ def _apply(eqn, blocks: Sequence[jax.Array]) -> list[jax.Array]:
     if name in REDUCTIONS:
         at = reduced_entries(eqn)
         x = _picked(blocks[0], at.ravel())
-        return [REDUCTIONS[name](x.reshape(*at.shape, *x.shape[1:]), axis=0)]
+        reduce, _ = REDUCTIONS[name]
+        return [reduce(x.reshape(*at.shape, *x.shape[1:]), axis=0)]
     shape = jnp.broadcast_shapes(*(jnp.shape(x) for x in blocks))
     return bind(eqn, [jnp.broadcast_to(x, shape) for x in blocks])
 

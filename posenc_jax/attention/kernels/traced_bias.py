@@ -22,10 +22,16 @@ from posenc_jax.encoding import Bias, Dims, Params, Placed
 # The equations that kernels have, by the names of JAX's primitives.
 IDENTITIES = "copy", "pcast", "pvary"
 MOVES = (
-    *("broadcast_in_dim", "concatenate", "reshape", "rev", "slice", "squeeze", "transpose"),
-    "unstack",
+    *("broadcast_in_dim", "concatenate", "reshape", "rev", "slice", "squeeze", "stack"),
+    *("transpose", "unstack"),
 )
-REDUCTIONS = {"reduce_sum": jnp.sum, "reduce_max": jnp.max, "reduce_min": jnp.min}
+# How an axis of an array is reduced, and how two entries are joined.
+REDUCTIONS = {
+    "reduce_sum": (jnp.sum, jnp.add),
+    "reduce_prod": (jnp.prod, jnp.multiply),
+    "reduce_max": (jnp.max, jnp.maximum),
+    "reduce_min": (jnp.min, jnp.minimum),
+}
 ELEMENTWISE = """abs add and ceil clamp convert_element_type cos div eq erf exp exp2 floor ge gt
 integer_pow le log log1p logistic lt max min mul ne neg not or pow rem round rsqrt select_n sign sin
 sqrt square stop_gradient sub tanh"""

@@ -35,7 +35,6 @@ SLOW = {
     *("cos", "div", "erf", "exp", "exp2", "log", "log1p", "logistic", "pow", "rem", "rsqrt"),
     *("sin", "sqrt", "tanh"),
 }
-JOINS = {"reduce_sum": jnp.add, "reduce_max": jnp.maximum, "reduce_min": jnp.minimum}
 
 
 class Numbers(NamedTuple):
@@ -115,7 +114,8 @@ def _entry(eqn, result: int, n: int, entry: Callable[[Any, int], Any]) -> Any:
         return _product(eqn, n, entry)
     if name in REDUCTIONS:
         column = reduced_entries(eqn)[:, n]
-        return functools.reduce(JOINS[name], (entry(operands[0], int(m)) for m in column))
+        _, join = REDUCTIONS[name]
+        return functools.reduce(join, (entry(operands[0], int(m)) for m in column))
     values = [entry(v, n if v.aval.size > 1 else 0) for v in operands]
     if name == "custom_jvp_call":
         return jax.nn.relu(*values)

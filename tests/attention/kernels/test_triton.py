@@ -180,6 +180,30 @@ def test_a_layout_that_xla_may_not_see_changes_nothing(monkeypatch):
     assert gap(before, after) < 1e-6
 
 
+@pytest.mark.parametrize("target", ["cpu", "gpu"])  # on a CPU that of a TPU is interpreted
+@pytest.mark.parametrize("join", [jnp.prod, jnp.max], ids=["prod", "max"])
+def test_a_bias_that_stacks_and_reduces(target, join):
+    """Every reduction of the table is one for both compilers."""
+
+    def bias(params, q_BQ, k_BK, dims):
+        apart_B1QK = jnp.abs(q_BQ[:, None, :, None] - k_BK[:, None, None]).astype(float)
+        return -join(jnp.stack([jnp.sqrt(1 + apart_B1QK), 1 + jnp.cos(apart_B1QK)]), axis=0)
+
+    rng = np.random.default_rng(0)
+    at = layout(pos_BT=jnp.asarray(rng.integers(0, 9, (1, 24)), jnp.int32))
+    q, k, v = jnp.asarray(rng.normal(size=(3, 1, 24, 2, 8)), jnp.float32)
+
+    def outputs(form):
+        layer = frame(Encoding(bias=bias), {}, at, DIMS, form=form).layer(0)
+        return attend(q, k, v, layer)
+
+    wanted = outputs("dense")
+    with compile_for(target):
+        np.testing.assert_allclose(outputs("kernel"), wanted, atol=1e-5)
+    without = attend(q, k, v, frame(Encoding(), {}, at, DIMS, form="dense").layer(0))
+    assert np.abs(without - wanted).max() > 0.1, "control"
+
+
 def test_a_bias_that_unstacks_its_positions():
     """Each result of an equation that has several is its own."""
 
