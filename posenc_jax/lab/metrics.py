@@ -1,7 +1,7 @@
 """The metrics: what each one is called, its unit, which values are better, and how it is scored.
 
-A task, an experiment or a user adds a metric as one row of `METRICS`. Everything else reads the
-row: evaluation scores it, and reports name it and know which values are better.
+A task, an experiment or a user adds a metric as one row of `METRICS`. It is scored on tasks whose
+`metric` it is; reports read from the row what it is called and which values are better.
 
 A score is a pair of arrays: values that are summed, and what they are divided by. Both are [B, T]
 where each target has a value, and [B, 1] where each example has one. They are added up over all

@@ -23,10 +23,11 @@ from posenc_jax.options import FieldError
 
 FILES = sorted(path.stem for path in pathlib.Path("configs").glob("*.py") if path.stem != "common")
 # The other experiments are run to their reports by their own tests.
+# By their text, so that a config that is half written stops no other test.
 BY_LENGTH = [
     stem
     for stem in FILES
-    if importlib.import_module(f"configs.{stem}").get_config().experiment == "length_extrapolation"
+    if '"length_extrapolation"' in pathlib.Path(f"configs/{stem}.py").read_text()
 ]
 
 

@@ -56,8 +56,8 @@ def _reason(name: str, error: Exception) -> str:
     missing = error.name if isinstance(error, ModuleNotFoundError) else None
     if missing is not None and f"{name}.".startswith(f"{missing}."):
         return (
-            f"no module {name!r} beside the config, nor on the path of Python; the file is "
-            f"{name.replace('.', '/')}.py"
+            f"no module {name!r} beside the config, nor on the path of Python; PYTHONPATH=FOLDER "
+            f"names the folder of {name.replace('.', '/')}.py"
         )
     line = (str(error).strip().splitlines() or [""])[0]
     return f"{name}: {line} ({type(error).__name__})"
