@@ -146,10 +146,10 @@ def test_forms_agree(name, causal, mask_padding):
             out, pull = jax.vjp(f, params, q, k, v)
             return out, pull(g)
 
-        found = [of("dense"), of("auto"), of("blockwise")]
+        actual = [of("dense"), of("auto"), of("blockwise")]
         if name in BY_OFFSET and mask_padding:
-            found += [of("dense", counted=False), of("blockwise", counted=False)]
-        return found
+            actual += [of("dense", counted=False), of("blockwise", counted=False)]
+        return actual
 
     dense, *others = every(params, q, k, v)
     assert max(gap(dense, other) for other in others) < 2e-5

@@ -221,18 +221,18 @@ def test_queries_have_positions_of_their_own(name, form):
     cross = frame(encoding, params, part(keys, None), DIMS, keys=part(0, keys), **options)
     q_x, k_x = cross.embed(x[:, keys:]), cross.embed(x[:, :keys], side="k")
     q, k = heads(q_x), heads(k_x)
-    found = attend(q, k, k, cross.layer(0, q_x, k_x))
+    actual = attend(q, k, k, cross.layer(0, q_x, k_x))
     apart = frame(encoding, params, at, DIMS, causal=False, form="dense")
     x_all = apart.embed(x)
     layer = apart.layer(0, x_all)
     seen = (jnp.arange(keys + queries) < keys)[None, None, None]
     only = dataclasses.replace(layer, visible_BHQK=layer.visible_BHQK & seen)
     wanted = attend(heads(x_all), heads(x_all), heads(x_all), only)[:, keys:]
-    assert gap(found, wanted) < 1e-5
+    assert gap(actual, wanted) < 1e-5
     moved = part(keys, None).replace(pos_BT=3 * part(keys, None).pos_BT - 20)
     other = frame(encoding, params, moved, DIMS, keys=part(0, keys), **options)
     q_x, k_x = other.embed(x[:, keys:]), other.embed(x[:, :keys], side="k")
-    assert gap(attend(heads(q_x), k, k, other.layer(0, q_x, k_x)), found) > 1e-3, "control"
+    assert gap(attend(heads(q_x), k, k, other.layer(0, q_x, k_x)), actual) > 1e-3, "control"
 
 
 # Derivatives.

@@ -104,10 +104,10 @@ def test_weights():
     """They are those that attention uses: less than one with a sink."""
     q, k, v = drawn()
     layer = layer_of("rope", q)
-    found = weights(q, k, layer, sink_H=SINK)
+    actual = weights(q, k, layer, sink_H=SINK)
     got = attend(q, k, v, layer, sink_H=SINK)
-    np.testing.assert_allclose(jnp.einsum("bhqk,bkhc->bqhc", found, v), got, atol=1e-5)
-    assert found.sum(axis=-1).max() < 0.99
+    np.testing.assert_allclose(jnp.einsum("bhqk,bkhc->bqhc", actual, v), got, atol=1e-5)
+    assert actual.sum(axis=-1).max() < 0.99
     assert gap(weights(q, k, layer).sum(axis=-1), 1.0) < 1e-5
 
 
@@ -164,16 +164,16 @@ def test_values_turn():
     """A query reads R(j - i) v_j: plain attention to values as they look from its place."""
     q, k, v = drawn()
     layer = layer_of("rope", q, values=True)
-    found = np.asarray(weights(q, k, layer))
+    actual = np.asarray(weights(q, k, layer))
     freq_F = 10_000.0 ** (-np.arange(4) / 4)
     apart = np.arange(TIME)[None] - np.arange(TIME)[:, None]
     turn_QKF = np.exp(1j * apart[..., None] * freq_F)
     pairs = np.asarray(v)[..., :4] + 1j * np.asarray(v)[..., 4:]
-    read = np.einsum("bhqk,qkf,bkhf->bqhf", found, turn_QKF, pairs)
+    read = np.einsum("bhqk,qkf,bkhf->bqhf", actual, turn_QKF, pairs)
     got = attend(q, k, v, layer)
     np.testing.assert_allclose(got, np.concatenate([read.real, read.imag], -1), atol=1e-5)
     plain = layer_of("rope", q)
-    assert gap(found, weights(q, k, plain)) < 1e-6
+    assert gap(actual, weights(q, k, plain)) < 1e-6
     assert gap(got, attend(q, k, v, plain)) > 0.1, "control: values that do not turn"
 
 
@@ -182,9 +182,9 @@ def test_values_turn_back_in_a_chain():
     q, k, v = drawn()
     both = chain(make("rope", values=True), make("alibi"), make("xpos"))
     layer = frame(both, both.init(jax.random.key(0), DIMS), full(2, TIME), DIMS).layer(0)
-    found = attend(q, k, v, layer)
+    actual = attend(q, k, v, layer)
     one = jnp.einsum("bhqk,bkhc->bqhc", weights(q, k, layer), layer.turned_values(v))
-    assert gap(found, layer.turned_back(one)) < 1e-5
+    assert gap(actual, layer.turned_back(one)) < 1e-5
 
 
 # Positions from content.

@@ -135,14 +135,14 @@ def at_once(page, tokens, encoding, params, time=TOKENS, **options):
 
 def test_a_cache_gives_what_one_pass_gives(page, tokens):
     wanted = at_once(page, tokens, page["encoding"], page["params"], 16)
-    cache, found, filled = page["empty"], [], 0
+    cache, actual, filled = page["empty"], [], 0
     for new in (5, 1, 1, 7, 2):
         qkv = [a[:, filled : filled + new] for a in tokens[1:]]
         out, cache = page["step"](cache, filled, *qkv)
-        found.append(out)
+        actual.append(out)
         filled += new
-    assert gap(jnp.concatenate(found, axis=1), wanted) < 1e-5
-    assert gap(found[0], wanted[:, 1:6]) > 1e-2, "control: other tokens"
+    assert gap(jnp.concatenate(actual, axis=1), wanted) < 1e-5
+    assert gap(actual[0], wanted[:, 1:6]) > 1e-2, "control: other tokens"
     assert np.isnan(page["step"](cache, 16, *qkv)[0]).all()
     with pytest.raises(ValueError, match="queries") as refusal:
         frame(page["encoding"], page["params"], full(2, 16), page["dims"], queries=(15, 2))
@@ -171,12 +171,12 @@ def test_rows_of_the_page_go_on_from_their_own_columns(page, tokens):
 @pytest.mark.thorough
 def test_turned_keys_of_the_page(page, tokens):
     wanted = at_once(page, tokens, page["rope"], {}, 12)
-    cache, found = page["empty"], []
+    cache, actual = page["empty"], []
     for start, new in ((0, 8), (8, 1), (9, 3)):
         qkv = [a[:, start : start + new] for a in tokens[1:]]
         out, cache = page["step_turned"](cache, start, *qkv)
-        found.append(out)
-    assert gap(jnp.concatenate(found, axis=1), wanted) < 1e-5
+        actual.append(out)
+    assert gap(jnp.concatenate(actual, axis=1), wanted) < 1e-5
 
 
 @pytest.mark.thorough
@@ -185,20 +185,20 @@ def test_the_rolling_cache_of_the_page_is_a_window(page, tokens):
     n = np.arange(TOKENS)
     window = jnp.asarray(n[:, None] - n < 16)[None, None]
     wanted = at_once(page, tokens, *rolling, mask_BHQK=window)
-    cache, found = page["empty_rolling"], []
+    cache, actual = page["empty_rolling"], []
     for filled in range(TOKENS):
         given = [a[:, filled : filled + 1] for a in tokens]
         out, cache = page["step_rolling"](cache, filled, *given)
-        found.append(out)
-    found = jnp.concatenate(found, axis=1)
-    assert gap(found, wanted) < 1e-5
-    assert gap(found, at_once(page, tokens, *rolling)) > 1e-3, "control: without a window"
+        actual.append(out)
+    actual = jnp.concatenate(actual, axis=1)
+    assert gap(actual, wanted) < 1e-5
+    assert gap(actual, at_once(page, tokens, *rolling)) > 1e-3, "control: without a window"
 
 
 def test_the_page_names_the_methods_that_read_a_layer_s_input():
     sentence = re.search(r"Methods that need it[^:]*:(.*?)\. ", PAGE, re.DOTALL)
     assert sentence is not None
-    dims, found = Dims(32, 4, 8, 2), set()
+    dims, actual = Dims(32, 4, 8, 2), set()
     for name in CATALOG:
         encoding = encoding_of(name)
 
@@ -206,10 +206,10 @@ def test_the_page_names_the_methods_that_read_a_layer_s_input():
             params = encoding.init(key, dims)
             of_layers = [at_layer(encoding, n, params)[0] for n in range(2)]
             if any(one.locate or (one.walk and one.walk.prepare) for one in of_layers):
-                found.add(name)
+                actual.add(name)
 
         jax.eval_shape(look, jax.random.key(0))
-    assert set(re.findall(r"`(\w+)`", sentence[1])) == found
+    assert set(re.findall(r"`(\w+)`", sentence[1])) == actual
 
 
 @pytest.mark.thorough

@@ -70,8 +70,8 @@ def test_a_scan_over_periods_is_a_loop_over_layers(which):
         out, pull = jax.vjp(jax.jit(model), params, x_BTD)
         return out, pull(jnp.cos(out))
 
-    found, wanted = results(scanned), results(looped)
-    apart = jax.tree.map(lambda a, b: gap(a, b) / max(float(jnp.abs(b).max()), 1.0), found, wanted)
+    actual, wanted = results(scanned), results(looped)
+    apart = jax.tree.map(lambda a, b: gap(a, b) / max(float(jnp.abs(b).max()), 1.0), actual, wanted)
     assert max(jax.tree.leaves(apart)) < 1e-5
     if which != "alike":
         other = looped(params, x_BTD, range(5, -1, -1))

@@ -60,8 +60,8 @@ def test_it_turns_as_a_frame_does(name, options):
         wanted = frame(encoding, params, at, DIMS).layer(layer).rotate(q, k)
         turn = jax.jit(lambda q, k, pos, n=layer: rotate(
             encoding, q, k, pos, params, layer=n, length=LENGTH))  # fmt: skip
-        found = turn(q, k, pos_BT)
-        assert max(map(gap, found, wanted)) < 1e-6
+        actual = turn(q, k, pos_BT)
+        assert max(map(gap, actual, wanted)) < 1e-6
         moved = turn(q, k, pos_BT[::-1])
         if name != "irope" or layer < 3:
             assert max(map(gap, moved, wanted)) > 1e-2, "control: other positions"
@@ -76,8 +76,8 @@ def test_a_token_at_a_time_is_turned_as_all_are(name, options):
     step = jax.jit(lambda q, k, pos_B1: rotate(encoding, q, k, pos_B1, params, length=LENGTH))
     for t in range(0, TIME, 2):
         one = slice(t, t + 1)
-        found = step(q[:, one], k[:, one], pos_BT[:, one])
-        assert max(gap(a, b[:, one]) for a, b in zip(found, whole, strict=True)) < 1e-6
+        actual = step(q[:, one], k[:, one], pos_BT[:, one])
+        assert max(gap(a, b[:, one]) for a, b in zip(actual, whole, strict=True)) < 1e-6
 
 
 def test_one_row_of_positions_and_no_parameters():
@@ -95,8 +95,8 @@ def test_one_row_of_positions_and_no_parameters():
 def test_factors_of_the_logits_are_in_the_queries():
     """YaRN's temperature, as transformers multiplies cosines and sines by it."""
     q, k = drawn()
-    found = rotate(posenc_jax.from_huggingface(LLAMA), q, k, jnp.arange(TIME))
-    for turned, plain in zip(found, (q, k), strict=True):
+    actual = rotate(posenc_jax.from_huggingface(LLAMA), q, k, jnp.arange(TIME))
+    for turned, plain in zip(actual, (q, k), strict=True):
         ratio = jnp.linalg.norm(turned, axis=-1) / jnp.linalg.norm(plain, axis=-1)
         np.testing.assert_allclose(ratio, 0.1 * np.log(4.0) + 1, rtol=1e-5)
 

@@ -169,10 +169,10 @@ def test_weights_and_logits_take_them():
     options["bias_BHQK"] = options["bias_BHQK"].astype(jnp.float32)
     layer = layer_of("rope", q, form="dense")
     got = attend(q, k, v, layer, **options)
-    found = weights(q, k, layer, **options)
-    assert gap(jnp.einsum("bhqk,bkhc->bqhc", found, v), got) < 1e-6
-    assert gap(jax.nn.softmax(logits(q, k, layer, **options)), found) < 1e-6
-    assert gap(weights(q, k, layer), found) > 1e-2, "control: without them"
+    actual = weights(q, k, layer, **options)
+    assert gap(jnp.einsum("bhqk,bkhc->bqhc", actual, v), got) < 1e-6
+    assert gap(jax.nn.softmax(logits(q, k, layer, **options)), actual) < 1e-6
+    assert gap(weights(q, k, layer), actual) > 1e-2, "control: without them"
 
 
 @pytest.mark.thorough(after=2)

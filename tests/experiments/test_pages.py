@@ -177,13 +177,13 @@ def test_the_page_of_length_extrapolation_is_about_all_its_runs(tmp_path, capsys
         [runs.read(by_length_run(tmp_path / "floor", "rope", 0.95, beyond=0.05))]
     )
     assert re.search(r"copy at 16×: none is above the floor, 0\.0\d\d token accuracy", said[1])
-    found = [runs.read(by_length_run(tmp_path / "low", "nope,rope", 0.5))]
-    said, _ = by_length.document(found)
+    actual = [runs.read(by_length_run(tmp_path / "low", "nope,rope", 0.5))]
+    said, _ = by_length.document(actual)
     assert "copy: no method learned it" in said[1]
     assert said[2] == "More steps of training were not measured."
-    found.append(runs.read(by_length_run(tmp_path / "more", "rope", 0.97, steps=200)))
-    found.append(runs.read(by_length_run(tmp_path / "far", "nope", 0.5, steps=200, beyond=0.3)))
-    said, _ = by_length.document(found)
+    actual.append(runs.read(by_length_run(tmp_path / "more", "rope", 0.97, steps=200)))
+    actual.append(runs.read(by_length_run(tmp_path / "far", "nope", 0.5, steps=200, beyond=0.3)))
+    said, _ = by_length.document(actual)
     reach = "copy: 0 of 2 methods reach 0.95 in exact match, not nope, rope"
     assert said[0].endswith(f"{reach}, but with more steps rope too.")
     assert said[2].endswith(
@@ -341,7 +341,7 @@ def test_the_committed_page_follows_from_the_committed_records(page, tmp_path, m
         text = path.read_text("utf-8")
         # On some pages no share is 1, and some have bits, of 1 or of 2.
         text = re.sub(r"\b1\.0\b", "0.25", text)
-        less = lambda found: f"{float(found[0]) - 0.1:.1f}"
+        less = lambda actual: f"{float(actual[0]) - 0.1:.1f}"
         text = re.sub(r"\b(0\.9|1\.3|2\.6)(?=\d)", less, text)
         path.write_text(text)
     changed = [runs.read(path) for path in sorted(runs.finished([tmp_path / "runs"]))]

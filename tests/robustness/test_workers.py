@@ -20,13 +20,13 @@ ENDS = {signal.SIGKILL: -signal.SIGKILL, signal.SIGTERM: 75, signal.SIGINT: 75} 
 
 def _below(parent: int) -> list[int]:
     """Returns the worker processes of a process."""
-    found = []
+    actual = []
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         pid = int(path.parent.name)
         with contextlib.suppress(OSError):  # it has ended
             if "spawn_main" in path.read_text() and stat(pid)[1] == str(parent):
-                found.append(pid)
-    return found
+                actual.append(pid)
+    return actual
 
 
 def _busy(pid: int) -> bool:

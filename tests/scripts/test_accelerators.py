@@ -134,8 +134,8 @@ def test_the_programs_of_an_experiment_are_known_without_training_it():
 def test_the_states_to_compile_for_have_shapes_whatever_the_backend(backend):
     model = transformer.build(ModelConfig(width=8, heads=2, layers=1), make("rope"), 5)
     with target.compile_for(backend):
-        found = programs.states(model, TrainConfig(), seeds=3)
-    assert {x.shape[0] for x in jax.tree.leaves(found)} == {3}
+        actual = programs.states(model, TrainConfig(), seeds=3)
+    assert {x.shape[0] for x in jax.tree.leaves(actual)} == {3}
 
 
 def test_the_page_has_the_table_of_the_raw_numbers_in_40_lines(raw):

@@ -26,10 +26,10 @@ def test_a_contestant_measures_and_one_that_fails_says_why():
     }
     jobs["jax.nn, cuDNN, no bias"]["implementation"] = "cudnn"  # which a CPU has not
     heard = []
-    keep = lambda found: heard.append(json.dumps(found))
+    keep = lambda actual: heard.append(json.dumps(actual))
     bench_gpu.contest(jobs, 2, keep, seconds=90)
-    found = json.loads(heard[-1])
-    ours, theirs = found["posenc_jax, alibi"], found["jax.nn, cuDNN, no bias"]
+    actual = json.loads(heard[-1])
+    ours, theirs = actual["posenc_jax, alibi"], actual["jax.nn, cuDNN, no bias"]
     assert ours["failed"] == {}
     assert all(len(ours[f"{way}/64"]) == 2 for way in ("forward", "backward"))
     assert min(ours["backward/64"]) > 0
@@ -59,7 +59,7 @@ def test_a_contestant_that_measures_too_long_does_not_hold_up_the_others(tmp_pat
     monkeypatch.setattr(bench_gpu, "ROOT", tmp_path)
     heard = []
     jobs = {"slow": {"sleep": 60}, "quick": {"sleep": 0}}
-    bench_gpu.contest(jobs, 2, lambda found: heard.append(json.dumps(found)), seconds=5)
+    bench_gpu.contest(jobs, 2, lambda actual: heard.append(json.dumps(actual)), seconds=5)
     late, quick = {"all": "not measured in time"}, {"failed": {}, "case": [1.0, 1.0]}
     assert json.loads(heard[-1]) == {"slow": {"failed": late}, "quick": quick}
 

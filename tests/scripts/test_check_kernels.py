@@ -37,8 +37,8 @@ def test_what_fails_or_is_late_is_named(monkeypatch, capsys):
 
 
 def test_a_tpu_has_rows_of_splash_attention_and_patterns_must_match():
-    found = check_kernels.cases("rope,alibi,cope", "tpu")
-    assert found == [("rope", "kernel"), ("alibi", "kernel"), ("rope", "auto")]
-    assert check_kernels.cases("rope,alibi,cope", "gpu") == found[:2]
+    actual = check_kernels.cases("rope,alibi,cope", "tpu")
+    assert actual == [("rope", "kernel"), ("alibi", "kernel"), ("rope", "auto")]
+    assert check_kernels.cases("rope,alibi,cope", "gpu") == actual[:2]
     with pytest.raises(SystemExit, match="no_such"):
         check_kernels.cases("rope,no_such*", "cpu")

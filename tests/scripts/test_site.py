@@ -149,15 +149,15 @@ class Links(HTMLParser):
         self.feed(text)
 
     def handle_starttag(self, tag, attributes):
-        found = dict(attributes)
-        self.ids |= {found[key] for key in ("id", "name") if found.get(key)}
-        self.links += [found[key] for key in ("href", "src") if found.get(key)]
+        actual = dict(attributes)
+        self.ids |= {actual[key] for key in ("id", "name") if actual.get(key)}
+        self.links += [actual[key] for key in ("href", "src") if actual.get(key)]
 
 
 def broken(folder: Path) -> list[str]:
     """The links of the pages of a folder that lead to no file, or to no id on a page."""
     pages = {path: Links(path.read_text("utf-8")) for path in folder.rglob("*.html")}
-    found = []
+    actual = []
     for path, page in pages.items():
         for link in page.links:
             target, _, part = unquote(link).partition("#")
@@ -168,8 +168,8 @@ def broken(folder: Path) -> list[str]:
             # The explorer reads what follows its # as the methods to show.
             checked = part and file in pages and file.name != "explorer.html"
             if not file.exists() or (checked and part not in pages[file].ids):
-                found.append(f"{path.relative_to(folder)}: {link}")
-    return found
+                actual.append(f"{path.relative_to(folder)}: {link}")
+    return actual
 
 
 def build(config: Path, to: Path) -> subprocess.CompletedProcess:

@@ -68,8 +68,8 @@ CUDNN = {
 def test_it_is_dense_attention(options):
     options = dict(options)
     exact = run("dense", **{**options, "dtype": "float32"})
-    dense, found = gap(exact, run("dense", **options)), gap(exact, on_gpu(**options))
-    assert found < 1.5 * dense
+    dense, actual = gap(exact, run("dense", **options)), gap(exact, on_gpu(**options))
+    assert actual < 1.5 * dense
     for x in on_gpu(**options)[1][: 1 if "keys" in options else 3]:
         padded = np.broadcast_to(options.get("segments", ENDS) == 0, (2, TIME))
         assert (np.asarray(x, np.float32)[padded] == 0).all(), "of tokens of padding"
@@ -148,7 +148,7 @@ def test_one_layout_for_all_of_vmap(monkeypatch):
         mapped.clear()
         with compile_for("gpu"):
             jax.eval_shape(jax.vmap(jax.grad(lambda q: of(q).sum())), jnp.stack([q, 2 * q]))
-        return {way: all(found) for way, found in mapped.items()}
+        return {way: all(actual) for way, actual in mapped.items()}
 
     assert gradients() == {"forward": True, "backward": True}
     monkeypatch.setattr(cudnn, "_all_mapped", lambda *arrays: arrays)

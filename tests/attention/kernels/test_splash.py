@@ -61,9 +61,9 @@ def on_tpu(**options):
         return run("kernel", **options)
 
 
-def gaps(found, exact) -> list[float]:
-    found, exact = ([np.asarray(x, np.float64) for x in arrays] for arrays in (found, exact))
-    return [np.abs(a - b).max() / np.abs(b).max() for a, b in zip(found, exact, strict=True)]
+def gaps(actual, exact) -> list[float]:
+    actual, exact = ([np.asarray(x, np.float64) for x in arrays] for arrays in (actual, exact))
+    return [np.abs(a - b).max() / np.abs(b).max() for a, b in zip(actual, exact, strict=True)]
 
 
 SPLASH = {
@@ -77,19 +77,19 @@ SPLASH = {
 @pytest.mark.thorough
 @pytest.mark.parametrize("options", SPLASH.values(), ids=list(SPLASH))
 def test_it_is_dense_attention(options):
-    found = on_tpu(**options)
-    assert max(gaps(found, run("dense", **options))) < 2e-6
-    for x in found:
+    actual = on_tpu(**options)
+    assert max(gaps(actual, run("dense", **options))) < 2e-6
+    for x in actual:
         assert (np.asarray(x)[options.get("segments", SEGMENTS) == 0] == 0).all(), "of padding"
 
 
 @pytest.mark.thorough
 def test_bfloat16_is_as_near_as_dense():
     exact = run("dense")
-    found, dense = (
+    actual, dense = (
         gaps(x, exact) for x in (on_tpu(dtype="bfloat16"), run("dense", dtype="bfloat16"))
     )
-    assert all(a < 1.5 * b for a, b in zip(found, dense, strict=True))
+    assert all(a < 1.5 * b for a, b in zip(actual, dense, strict=True))
 
 
 OURS = {
@@ -119,8 +119,8 @@ def test_blocks_that_see_each_other_are_those_of_jax(causal):
     mask = splash_attention_mask.MultiHeadMask([kind((padded, padded))])
     sizes = {"head_shards": 1, "q_seq_shards": 1}
     process = splash_attention_mask_info.process_mask, splash_attention_mask_info.process_mask_dkv
-    found = splash._masks(view.layer(0), 128, padded)
-    for ours, theirs in zip(found[1:], process, strict=True):
+    actual = splash._masks(view.layer(0), 128, padded)
+    for ours, theirs in zip(actual[1:], process, strict=True):
         info, function = theirs(mask, (128, 128), **sizes)
         used = np.asarray(info.block_mask) > 0
         np.testing.assert_array_equal(np.asarray(ours.block_mask) > 0, used)
@@ -131,4 +131,4 @@ def test_blocks_that_see_each_other_are_those_of_jax(causal):
     packed = layout(jnp.asarray(np.repeat([[1, 2, 3]], 100, axis=1)))
     view = frame(make("nope"), {}, packed, DIMS, form="kernel", causal=causal)
     fewer = splash._masks(view.layer(0), 128, padded)[0].block_mask
-    assert np.asarray(fewer).sum() < np.asarray(found[0].block_mask).sum()
+    assert np.asarray(fewer).sum() < np.asarray(actual[0].block_mask).sum()

@@ -103,8 +103,8 @@ def test_it_is_dense_attention(name, causal):
 @pytest.mark.thorough
 @pytest.mark.parametrize("name", ["rope", "t5", "fire"])
 def test_blocks_of_one_sequence_see_no_key_ahead(name):
-    found = [run(name, form, tokens=np.ones_like(PADDED)) for form in ("dense", "kernel")]
-    assert gap(*found) < 1e-5
+    actual = [run(name, form, tokens=np.ones_like(PADDED)) for form in ("dense", "kernel")]
+    assert gap(*actual) < 1e-5
 
 
 @pytest.mark.thorough(after=1)
@@ -202,8 +202,8 @@ def test_a_bias_of_any_positions_is_traced(name):
         own = lambda tree: isinstance(tree, dict) and bool(tree)
         return o, jax.tree.map(lambda x: ravel_pytree(x)[0], pull(g), is_leaf=own)
 
-    found = jax.jit(both, static_argnums=0)
-    assert gap(found("dense", params), found("kernel", params)) < 1e-5
+    actual = jax.jit(both, static_argnums=0)
+    assert gap(actual("dense", params), actual("kernel", params)) < 1e-5
 
 
 def gathering() -> Encoding:
@@ -334,10 +334,10 @@ def test_auto_leaves_other_dtypes_to_blocks(backend, dtype, kernel):
         program = jax.make_jaxpr(functools.partial(of, "auto"))(q, k, v)
         assert ("pallas_call" in str(program)) == kernel
         if not kernel:
-            found, blocks = (
+            actual, blocks = (
                 jax.jit(functools.partial(of, form))(q, k, v) for form in ("auto", "blockwise")
             )
-            np.testing.assert_array_equal(found, blocks)
+            np.testing.assert_array_equal(actual, blocks)
 
 
 @pytest.mark.thorough
@@ -357,10 +357,10 @@ def test_kernel_shared_keys_sinks_and_cap(name):
         o, pull = jax.vjp(out, q, k[:, :, :1], v[:, :, :1], params, sink_H)
         return o, pull(g)
 
-    found = jax.jit(both, static_argnums=(0, 1))
+    actual = jax.jit(both, static_argnums=(0, 1))
     # The gradient of fox's gate is a sum over all pairs, which float32 keeps to 2e-5.
-    assert gap(found("dense", 1.0), found("kernel", 1.0)) < 3e-5
-    assert gap(found("dense", 1.0), found("dense", 2.0)) > 1e-3, "control: another cap"
+    assert gap(actual("dense", 1.0), actual("kernel", 1.0)) < 3e-5
+    assert gap(actual("dense", 1.0), actual("dense", 2.0)) > 1e-3, "control: another cap"
 
 
 FRESH = """

@@ -24,10 +24,10 @@ def on_gpu(name, **options):
 @pytest.mark.parametrize("name", TAKEN)
 def test_it_is_dense_attention(name):
     """With padding on both sides and packed documents, forward and backward."""
-    found = on_gpu(name)
+    actual = on_gpu(name)
     # The gradient of fox's gate is a sum over all pairs, which float32 keeps to 2e-5.
-    assert gap(run(name, "dense"), found) < (3e-5 if "fox" in name else 1e-5)
-    for x in (found[0], *found[1][:3]):
+    assert gap(run(name, "dense"), actual) < (3e-5 if "fox" in name else 1e-5)
+    for x in (actual[0], *actual[1][:3]):
         assert (np.asarray(x)[PADDED == 0] == 0).all(), "of tokens of padding"
 
 
@@ -77,11 +77,11 @@ def test_a_bias_of_any_positions_is_made_for_one_head(name):
         o, pull = jax.vjp(out, q, k[:, :, :1], v[:, :, :1], params, jnp.array([0.5, -1.0]))
         return o, pull(g)
 
-    found = jax.jit(both, static_argnums=(0, 1))
-    dense = found("dense", 1.0)
+    actual = jax.jit(both, static_argnums=(0, 1))
+    dense = actual("dense", 1.0)
     with compile_for("gpu"):
-        assert gap(dense, found("kernel", 1.0)) < 5e-5
-    assert gap(dense, found("dense", 2.0)) > 1e-3, "control: another cap"
+        assert gap(dense, actual("kernel", 1.0)) < 5e-5
+    assert gap(dense, actual("dense", 2.0)) > 1e-3, "control: another cap"
 
 
 @pytest.mark.thorough

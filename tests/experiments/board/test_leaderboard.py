@@ -186,9 +186,9 @@ def test_the_control_shuffles_the_positions_of_tokens_and_nothing_else():
     moved = measure_method.shuffled(batch)
     for row in range(8):
         n = int(batch.layout.segment_BT[row].sum())
-        found = np.asarray(moved.layout.pos_BT[row, :n])
-        assert sorted(found) == list(range(n))
-        assert found.tolist() != list(range(n))
+        actual = np.asarray(moved.layout.pos_BT[row, :n])
+        assert sorted(actual) == list(range(n))
+        assert actual.tolist() != list(range(n))
     np.testing.assert_array_equal(moved.tokens_BT, batch.tokens_BT)
 
 
@@ -279,9 +279,9 @@ def test_a_loss_that_is_not_finite_ends_a_training(trainer):
 
 def test_the_rate_is_that_of_the_best_validation_and_then_of_the_fewest_steps():
     run = lambda rate, valid, steps: Run(rate, 0, steps, True, valid, None)
-    found = [run(1e-3, 0.995, 900), run(2e-3, 1.0, 1200), run(4e-3, 0.9, 100)]
-    assert measure_method.best_rate(found) == 1e-3
-    assert measure_method.best_rate(found[1:]) == 2e-3
+    actual = [run(1e-3, 0.995, 900), run(2e-3, 1.0, 1200), run(4e-3, 0.9, 100)]
+    assert measure_method.best_rate(actual) == 1e-3
+    assert measure_method.best_rate(actual[1:]) == 2e-3
 
 
 @pytest.mark.thorough
@@ -294,7 +294,7 @@ def test_scores_are_those_of_each_row(trainer, monkeypatch):
     batch = batch._replace(targets_BT=wrong_BT)
     monkeypatch.setattr(evaluation, "TOKENS", 64)
     params = training.stacked([run.params, run.params])
-    found = evaluation.batch_scorer(model, training.METRICS)(params, batch)
+    actual = evaluation.batch_scorer(model, training.METRICS)(params, batch)
     logits = np.asarray(model.apply(run.params, batch.tokens_BT, batch.layout), np.float64)
     right = counted = exact = loss = 0.0
     for row in range(config.examples):
@@ -307,7 +307,7 @@ def test_scores_are_those_of_each_row(trainer, monkeypatch):
     wanted = {"exact_match": exact / config.examples, "token_accuracy": right / counted}
     wanted["loss"] = loss / counted
     for seed in (0, 1):
-        assert {n: float(value[seed]) for n, value in found.items()} == pytest.approx(wanted, 1e-4)
+        assert {n: float(value[seed]) for n, value in actual.items()} == pytest.approx(wanted, 1e-4)
     assert 0.5 < wanted["exact_match"] < wanted["token_accuracy"] < 1
 
 
@@ -328,8 +328,8 @@ def test_run_in_processes_of_their_own(tmp_path, capsys, monkeypatch):
         experiments.prepare(config.to_dict(), str(workdir))()
         stored = runs.read(workdir)
         kept = [r for r in stored.records if r["metric"] not in runs.TIMES]
-        found = {(*r["labels"].items(), r["metric"], r["seed"]): r["value"] for r in kept}
-        return workdir, found, [r["labels"] for r in kept if r["labels"]["split"] == "test"]
+        actual = {(*r["labels"].items(), r["metric"], r["seed"]): r["value"] for r in kept}
+        return workdir, actual, [r["labels"] for r in kept if r["labels"]["split"] == "test"]
 
     workdir, one, tests = measured("rope,yarn,drope,learned", [0])
     printed = capsys.readouterr().out

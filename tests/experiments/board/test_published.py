@@ -73,10 +73,10 @@ def test_an_interval_that_holds_0_decides_nothing():
     apart = {"a": [0.9, 0.9, 0.9], "b": [0.5, 0.5, 0.5], "c": [0.1, 0.1, 0.1]}
     assert verdict(PAPER, apart).name == SAME, "control"
     noisy = {**apart, "a": [0.9, 0.0, 0.0], "c": [0.0, 0.0, 0.95]}
-    found = verdict(PAPER, noisy)
-    assert found.name == UNDECIDED
-    assert found.tau is not None
-    assert found.tau[1] < 0 < found.tau[2]
+    actual = verdict(PAPER, noisy)
+    assert actual.name == UNDECIDED
+    assert actual.tau is not None
+    assert actual.tau[1] < 0 < actual.tau[2]
 
 
 def test_two_methods_or_two_seeds_decide_nothing():
@@ -94,10 +94,10 @@ def test_a_verdict_that_changes_with_the_budget_is_not_decided():
 
 
 def test_pairs_in_the_other_order_are_those_beyond_the_noise_of_seeds():
-    found = ours(a=0.9, b=0.3, c=0.7)
-    assert turned(PAPER, found) == [("b", "c")]
-    assert turned(PAPER, {**found, "c": [0.1, 0.9, 0.2]}) == []
-    assert turned({**PAPER, "b": 2.0}, found) == [], "equal in the paper"
+    actual = ours(a=0.9, b=0.3, c=0.7)
+    assert turned(PAPER, actual) == [("b", "c")]
+    assert turned(PAPER, {**actual, "c": [0.1, 0.9, 0.2]}) == []
+    assert turned({**PAPER, "b": 2.0}, actual) == [], "equal in the paper"
 
 
 def test_the_hash_of_the_rule_is_that_of_what_is_measured():
@@ -166,14 +166,14 @@ def test_weights_at_a_budget_are_those_of_a_training_with_this_budget_alone():
     gap = lambda a, b: max(
         jax.tree.leaves(jax.tree.map(lambda x, y: float(abs(x - y).max()), a, b))
     )
-    for at, found in zip(plan.budgets, both, strict=True):
+    for at, actual in zip(plan.budgets, both, strict=True):
         (alone,) = training.at_budgets(programs, examples, plan._replace(budgets=(at,)), 0.01, 0)
-        assert gap(found, alone) == 0
+        assert gap(actual, alone) == 0
     assert gap(*both) > 1e-4, "control"
-    rate, found = training.trainings(programs, examples, plan, (1e-9, 0.01), [0, 1])
-    assert (rate, len(found), len(found[0])) == (0.01, 2, 2)
-    assert gap(found[0][1], both[1]) == 0, "the first seed goes on from the rates it tried"
-    assert gap(found[0][1], found[1][1]) > 1e-3
+    rate, actual = training.trainings(programs, examples, plan, (1e-9, 0.01), [0, 1])
+    assert (rate, len(actual), len(actual[0])) == (0.01, 2, 2)
+    assert gap(actual[0][1], both[1]) == 0, "the first seed goes on from the rates it tried"
+    assert gap(actual[0][1], actual[1][1]) > 1e-3
 
 
 def test_the_budget_of_a_config_scales_the_steps():
@@ -284,5 +284,5 @@ def test_refused_in_one_line(changes, message):
 def test_rows_of_one_setting_share_their_trainings():
     config = importlib.import_module("configs.published").get_config("press_2x,press_7x,reverse")
     checked = published.Config.model_validate(config.to_dict())
-    found = list(published.trainings(checked))
-    assert len(found) == len(set(found)) == 4 + 5
+    actual = list(published.trainings(checked))
+    assert len(actual) == len(set(actual)) == 4 + 5

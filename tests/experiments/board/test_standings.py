@@ -67,13 +67,13 @@ def test_methods_that_read_no_longer_window_have_a_table():
 
 def test_methods_are_compared_with_the_reference():
     rows = read(records(VALUES))
-    found = compared(rows, "rope")
-    assert found["alibi"].gain.mean == pytest.approx(0.3)
-    assert found["alibi"].stars == {"gain"}
-    assert found["t5"].stars == frozenset()
-    assert (found["nope"].gain, found["nope"].cost.mean) == (None, pytest.approx(0.09))
-    assert found["nope"].stars == {"cost"}
-    assert found["learned"].gain is None
+    actual = compared(rows, "rope")
+    assert actual["alibi"].gain.mean == pytest.approx(0.3)
+    assert actual["alibi"].stars == {"gain"}
+    assert actual["t5"].stars == frozenset()
+    assert (actual["nope"].gain, actual["nope"].cost.mean) == (None, pytest.approx(0.09))
+    assert actual["nope"].stars == {"cost"}
+    assert actual["learned"].gain is None
     assert compared({"alibi": rows["alibi"]}, "rope") == {}
 
 
@@ -104,8 +104,8 @@ def test_rows_that_read_the_weights_of_rope_are_paired_with_it():
     rows = read(records(noisy, noise=0.01))
     for seeds in rows["pi"].scores["token_accuracy"].values():
         seeds[0] += 1e-4
-    found = compared(rows, "rope")
-    assert (found["pi"].stars, found["xpos"].stars) == ({"gain"}, frozenset())
+    actual = compared(rows, "rope")
+    assert (actual["pi"].stars, actual["xpos"].stars) == ({"gain"}, frozenset())
 
 
 def test_a_method_with_fewer_seeds_is_compared_on_those_it_has():
@@ -118,13 +118,13 @@ def test_a_method_with_fewer_seeds_is_compared_on_those_it_has():
 def test_ranks_are_means_over_tasks_and_not_learned_is_last():
     one = read(records({"rope": (0.99, 0.3), "alibi": (0.99, 0.6), "nope": (0.5, 0.9)}))
     other = read(records({"rope": (0.99, 0.7), "alibi": (0.99, 0.6), "nope": (0.5, 0.9)}))
-    found = ranks({"one": one, "other": other})
-    assert {name: rank.mean for name, rank in found.items()} == {
+    actual = ranks({"one": one, "other": other})
+    assert {name: rank.mean for name, rank in actual.items()} == {
         "rope": 1.5,
         "alibi": 1.5,
         "nope": 3,
     }
-    assert (found["nope"].low, found["nope"].high) == (3, 3)
+    assert (actual["nope"].low, actual["nope"].high) == (3, 3)
     close = read(records({"rope": (0.99, 0.600), "alibi": (0.99, 0.601), "nope": (0.5, 0.9)}))
     for name, row in close.items():
         for by_window in row.scores["token_accuracy"].values():
@@ -225,8 +225,8 @@ def learners(count):
 
 
 def test_the_ends_of_the_board_are_its_first_and_its_last_methods():
-    found = ends({"copy": read(records(learners(12)))}, "rope")
-    assert found == [*OTHERS[:-6:-1], *OTHERS[4::-1]]
+    actual = ends({"copy": read(records(learners(12)))}, "rope")
+    assert actual == [*OTHERS[:-6:-1], *OTHERS[4::-1]]
     assert ends({"copy": read(records(learners(3)))}, "rope") == [*OTHERS[2::-1]]
 
 
@@ -251,13 +251,13 @@ def test_the_board_may_be_fewer_runs_than_a_check():
 
 @pytest.mark.thorough
 def test_twice_the_steps_name_the_stars_that_change(monkeypatch):
-    found = [stored("a", VALUES), stored("b", VALUES, "reverse")]
+    actual = [stored("a", VALUES), stored("b", VALUES, "reverse")]
     longer = {"t5": (0.99, 0.50), "alibi": (0.99, 0.60)}
     train = {"steps": 9, "rates": [0.1]}
     twice = stored("c", longer, train={"steps": 18, "rates": [0.2]})
-    for run in found:
+    for run in actual:
         run.config["train"] = train
-    said, sections = page.document([*found, twice])
+    said, sections = page.document([*actual, twice])
     assert said[0].startswith("5 methods on 2 tasks"), "the other setting is not on the board"
     (checked,) = [s for s in sections if s.title == "With train.steps 18"]
     text, changes = checked.parts
@@ -268,13 +268,13 @@ def test_twice_the_steps_name_the_stars_that_change(monkeypatch):
     assert said[1].endswith("alibi on 2 of 2.")
     # A method that is not at an end any more still counts among the differences.
     monkeypatch.setattr(other_settings, "ends", lambda tasks, reference: ["t5", "nope"])
-    _, sections = page.document([*found, twice])
+    _, sections = page.document([*actual, twice])
     (checked,) = [s for s in sections if s.title == "With train.steps 18"]
     assert "Measured are 1 of 4 such pairs of method and task, and 1 of methods" in checked.parts[0]
     assert "Of their 4 differences from rope, 1 have another star" in checked.parts[0]
     # The control: the same numbers with twice the steps, and all are decided.
     same = stored("c", {name: VALUES[name] for name in longer}, train=twice.config["train"])
-    _, sections = page.document([*found, same])
+    _, sections = page.document([*actual, same])
     assert marks(sections, "copy") == {"t5": "", "alibi": "*"}
 
 
@@ -286,15 +286,15 @@ def marks(sections, task):
 
 
 def test_a_finished_board_asks_for_its_checks(monkeypatch):
-    found = {task: stored(task, learners(12), task) for task in ("copy", "reverse")}
-    found["reverse"].records[:] = [
-        r for r in found["reverse"].records if r["metric"] != "steps_to_learn"
+    actual = {task: stored(task, learners(12), task) for task in ("copy", "reverse")}
+    actual["reverse"].records[:] = [
+        r for r in actual["reverse"].records if r["metric"] != "steps_to_learn"
     ] + [
-        {**r, "value": 500.0} for r in found["reverse"].records if r["metric"] == "steps_to_learn"
+        {**r, "value": 500.0} for r in actual["reverse"].records if r["metric"] == "steps_to_learn"
     ]  # fmt: skip
     asked = []
-    monkeypatch.setattr(board.runs, "finished", lambda folders: found)
-    monkeypatch.setattr(board.runs, "read", found.get)
+    monkeypatch.setattr(board.runs, "finished", lambda folders: actual)
+    monkeypatch.setattr(board.runs, "read", actual.get)
     monkeypatch.setattr(board, "missing", lambda argument, task: task)
     monkeypatch.setattr(board, "measure", lambda task, argument: asked.append((task, argument)))
     board.confirm()
@@ -307,9 +307,9 @@ def test_a_finished_board_asks_for_its_checks(monkeypatch):
     ]
     # Runs of a check have some of its methods: the others are asked for.
     some = {name: learners(12)[name] for name in ("rope", both[0])}
-    steps = Config.model_validate_json(json.dumps(found["copy"].config)).train.steps
-    found["twice"] = stored("twice", some, "copy", train={"steps": 2 * steps})
-    found["window"] = stored("window", some, "reverse", window=64)
+    steps = Config.model_validate_json(json.dumps(actual["copy"].config)).train.steps
+    actual["twice"] = stored("twice", some, "copy", train={"steps": 2 * steps})
+    actual["window"] = stored("window", some, "reverse", window=64)
     asked.clear()
     board.confirm()
     assert asked == [

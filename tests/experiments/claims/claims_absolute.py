@@ -61,12 +61,12 @@ def mixing(offset, both, paired):
 def simple(**changes):
     ways = {"growth": 1.0, "step shrinks": 1.0, "jump": 1.0, "flatness": 0.2}
     own = {"index": "growth", "normalized": "step shrinks", "binary": "jump", "one_hot": "flatness"}
-    found = {}
+    actual = {}
     for name in (*own, "sinusoidal"):
-        found |= {f"{way}, {name}": value for way, value in ways.items()}
+        actual |= {f"{way}, {name}": value for way, value in ways.items()}
         if name in own:
-            found[f"{own[name]}, {name}"] = 2.0
-    return found | {"defined past the range, one_hot": 0.0} | changes
+            actual[f"{own[name]}, {name}"] = 2.0
+    return actual | {"defined past the range, one_hot": 0.0} | changes
 
 
 def table(lost, less, same=0.0, control=0.0):

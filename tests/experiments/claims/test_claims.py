@@ -213,9 +213,9 @@ def test_a_claim_whose_model_diverges_is_not_measured_and_the_rest_is(tmp_path):
     assert rows[TRAINED]["verdict"] == "not measured"
     assert rows[TRAINED]["numbers"] == {}
     assert rows["sin-5"]["verdict"] == "holds"
-    lost, found = findings(load(tmp_path))
+    lost, actual = findings(load(tmp_path))
     assert (str(lost.verdict), lost.verdict.reason) == ("not measured", rows[TRAINED]["reason"])
-    assert found.verdict.word == "holds", "control: the others are measured"
+    assert actual.verdict.word == "holds", "control: the others are measured"
     assert "Not measured" in (tmp_path / "claims.md").read_text()
     assert runs.run_status(tmp_path, experiments.check(config.to_dict()).model_dump()) == "finished"
 

@@ -32,14 +32,14 @@ def entry(numbers, budget=1, id="abs-1", scale="full", trains=True, first_seed=0
 
 
 def decided(*entries):
-    (found,) = findings(entries)
-    return found
+    (actual,) = findings(entries)
+    return actual
 
 
 def test_three_equal_verdicts_are_one():
-    found = decided(*(entry(HOLDS, budget) for budget in (1, 2, 4)))
-    assert found.verdict.word == "holds"
-    assert found.last.budget == 4
+    actual = decided(*(entry(HOLDS, budget) for budget in (1, 2, 4)))
+    assert actual.verdict.word == "holds"
+    assert actual.last.budget == 4
 
 
 @pytest.mark.parametrize(
@@ -53,10 +53,10 @@ def test_three_equal_verdicts_are_one():
     ids=["one differs", "one is missing", "quick models", "one has a condition"],
 )
 def test_what_is_not_decided(entries):
-    found = decided(*entries)
-    assert str(found.verdict) == "not decided at this budget"
-    assert "holds" in found.verdict.reason
-    assert "claim" in page.banner([found])
+    actual = decided(*entries)
+    assert str(actual.verdict) == "not decided at this budget"
+    assert "holds" in actual.verdict.reason
+    assert "claim" in page.banner([actual])
 
 
 def test_a_verdict_that_differs_with_other_seeds_is_not_decided():
@@ -70,7 +70,7 @@ def test_a_verdict_that_differs_with_other_seeds_is_not_decided():
     assert "does not hold with the seeds from 3 on" in other.verdict.reason
     assert other.p == 1.0
     assert page.banner([other]).endswith("other seeds: abs-1 changed.")
-    rows = [page.of_claims([found])[0].parts[1].rows[0][4] for found in (same, other)]
+    rows = [page.of_claims([actual])[0].parts[1].rows[0][4] for actual in (same, other)]
     assert rows == ["holds, holds", "does not hold"]
     without = page.of_claims([decided(*own)])[0].parts[1]
     assert "with other seeds" not in without.columns, "control"
@@ -91,8 +91,8 @@ def test_seeds_that_overlap_are_no_other_seeds(first_seed, overlap, tmp_path):
 
 
 def test_a_claim_that_trains_nothing_needs_one_budget():
-    found = decided(entry(RULES["sin-2"][0][0], 1, "sin-2", "quick", trains=False))
-    assert found.verdict.word == "holds"
+    actual = decided(entry(RULES["sin-2"][0][0], 1, "sin-2", "quick", trains=False))
+    assert actual.verdict.word == "holds"
 
 
 def test_the_p_value_of_one_bound_is_that_of_a_t_test():
@@ -146,9 +146,9 @@ def test_a_difference_that_is_not_significant_decides_nothing():
     border = entry(RULES["sin-2"][0][0] | {name: values}, id="sin-2", trains=False)
     assert decided(border).verdict.word == "holds", "control"
     others = [entry(RULES[id][0][0], 1, id) for id in ("order-4", "abs-1", "abs-3", "add-2")]
-    found = {f.claim.id: f for f in findings([border, *others])}
-    assert str(found["sin-2"].verdict) == "not decided after the correction for all claims"
-    assert found["sin-2"].q == pytest.approx(0.04 * 5, rel=0.05)
+    actual = {f.claim.id: f for f in findings([border, *others])}
+    assert str(actual["sin-2"].verdict) == "not decided after the correction for all claims"
+    assert actual["sin-2"].q == pytest.approx(0.04 * 5, rel=0.05)
 
 
 @pytest.mark.parametrize("id", list(LEDGER))
@@ -195,8 +195,8 @@ def test_a_rule_that_changed_is_named_on_the_page(tmp_path):
     own = entry(RULES["sin-2"][0][0], 1, "sin-2", trains=False)
     for rule, said in ((own.rule, False), ("another", True)):
         save(tmp_path / "claims.json", {"sin-2": rule}, [own])
-        found = findings(load(tmp_path))
-        assert (page.CHANGED in page.markdown(found, "figures", "claims.json")) == said
+        actual = findings(load(tmp_path))
+        assert (page.CHANGED in page.markdown(actual, "figures", "claims.json")) == said
 
 
 def test_a_file_of_an_earlier_version_is_refused(tmp_path):

@@ -102,25 +102,25 @@ def test_tokens_that_are_all_visible_lose_nothing(lab, untrained):
 
 @pytest.mark.thorough
 def test_even_attention_has_distance_one(lab, untrained):
-    found = {}
+    actual = {}
     for name in ("rope", "alibi"):
         blind = jax.tree.map(jnp.zeros_like, untrained(name).params)
-        found[name] = mean_distance(lab, dataclasses.replace(untrained(name), params=blind))
-    np.testing.assert_allclose(found["rope"], 1, atol=1e-6)
-    assert (found["alibi"] < 0.95).any()
+        actual[name] = mean_distance(lab, dataclasses.replace(untrained(name), params=blind))
+    np.testing.assert_allclose(actual["rope"], 1, atol=1e-6)
+    assert (actual["alibi"] < 0.95).any()
 
 
 @pytest.mark.thorough
 def test_scores_by_distance(lab, untrained):
     """With weights of 0 ALiBi's expected score falls by its mean slope, and is else the same."""
-    found = {}
+    actual = {}
     for name in ("alibi", "nope"):
         blind = jax.tree.map(jnp.zeros_like, untrained(name).params)
         blind = dataclasses.replace(untrained(name), params=blind)
-        found[name] = by_distance(blind, lab.windows(4))
+        actual[name] = by_distance(blind, lab.windows(4))
     slope = np.mean([2.0**-4, 2.0**-8])  # of two heads
-    np.testing.assert_allclose(np.diff(found["alibi"], axis=1), -slope, atol=1e-5)
-    np.testing.assert_allclose(found["nope"], 0, atol=1e-5)
+    np.testing.assert_allclose(np.diff(actual["alibi"], axis=1), -slope, atol=1e-5)
+    np.testing.assert_allclose(actual["nope"], 0, atol=1e-5)
 
 
 def test_the_first_alias_is_that_of_all_distances():
@@ -211,9 +211,9 @@ def grounds(paper_RC):
         pieces, reached = pieces + 1, [left.pop()]
         while reached:
             r, c = reached.pop()
-            found = left & {(r + 1, c), (r - 1, c), (r, c + 1), (r, c - 1)}
-            left -= found
-            reached += found
+            actual = left & {(r + 1, c), (r - 1, c), (r, c + 1), (r, c - 1)}
+            left -= actual
+            reached += actual
     return pieces
 
 
@@ -225,14 +225,14 @@ def test_images_are_the_same_at_both_sizes_but_for_their_patches():
     index_B = jnp.arange(4, dtype=jnp.int32)
     labels = []
     for side, width in ((SMALL, 48), (LARGE, 96)):
-        found = {o: t.test(t.data, index_B, side, width) for o, t in orders.items()}
-        line, grid, other, shuffled = (found[o].layout.pos_BT[0, : side * side] for o in kinds)
+        actual = {o: t.test(t.data, index_B, side, width) for o, t in orders.items()}
+        line, grid, other, shuffled = (actual[o].layout.pos_BT[0, : side * side] for o in kinds)
         np.testing.assert_array_equal(shuffled, np.stack(np.divmod(other, side), axis=-1))
         np.testing.assert_array_equal(line, np.arange(side * side))
         np.testing.assert_array_equal(grid, np.stack(np.divmod(line, side), axis=-1))
         assert not (shuffled == grid).all()
         assert sorted(map(tuple, np.asarray(shuffled))) == sorted(map(tuple, np.asarray(grid)))
-        batch = found["grid"]
+        batch = actual["grid"]
         assert (batch.weights_BT.sum(axis=1) == side * side).all()
         assert (batch.tokens_BT[:, side * side :] == PAD).all()
         assert (batch.tokens_BT < SYMBOL + INK).all()

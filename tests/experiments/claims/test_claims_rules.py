@@ -42,11 +42,11 @@ def test_every_claim_is_in_the_table_of_rules():
     ("id", "numbers", "word"), CASES, ids=[f"{id}, {word}" for id, _, word in CASES]
 )
 def test_a_rule_reads_the_numbers(id, numbers, word):
-    found = verdict(id, numbers)
-    assert found.word == word, found.reason
-    means = re.sub(r" ± \S+", "", found.reason)
-    assert 1 <= len(re.findall(r"(?<![\w.])\d[\d.,]*(?:e[+-]?\d+)?", means)) <= 3, found.reason
-    assert bool(found.when) == (word == "holds when")
+    actual = verdict(id, numbers)
+    assert actual.word == word, actual.reason
+    means = re.sub(r" ± \S+", "", actual.reason)
+    assert 1 <= len(re.findall(r"(?<![\w.])\d[\d.,]*(?:e[+-]?\d+)?", means)) <= 3, actual.reason
+    assert bool(actual.when) == (word == "holds when")
 
 
 @pytest.mark.parametrize("id", list(RULES))

@@ -32,12 +32,12 @@ def trained(workdir, monkeypatch):
     asked, compiled, compile = [], threading.Event(), Evaluator.compile
 
     def seen(self, params, size, part=1):
-        found = compile(self, params, size, part)
+        actual = compile(self, params, size, part)
         if self._split == "test":
             asked.append((size, threading.current_thread() is threading.main_thread()))
         if len(asked) == len(SIZES):
             compiled.set()
-        return found
+        return actual
 
     monkeypatch.setattr(Evaluator, "compile", seen)
     hold = lambda name: name == "training" and compiled.wait(60)
@@ -83,8 +83,8 @@ def test_steps_a_second_are_those_of_all_seeds_together(tmp_path, monkeypatch):
     with runs.Run(tmp_path, {"experiment": "x"}) as run:
         row = comparison.Row("rope", task, model, [], lambda params, one: ())
         comparison.train_row(config, row, run)
-        found = [r["value"] for r in run.records() if r["metric"] == "steps_per_second"]
-    assert found == [2.0] * 3
+        actual = [r["value"] for r in run.records() if r["metric"] == "steps_per_second"]
+    assert actual == [2.0] * 3
 
 
 def test_a_length_that_does_not_fit_is_a_fact_with_its_reason(tmp_path):

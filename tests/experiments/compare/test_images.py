@@ -113,15 +113,17 @@ def test_moved_is_a_share_of_the_side():
     pixels = jnp.asarray(np.random.default_rng(0).random((1, 8, 8, 1)), jnp.float32)
     moves = jnp.asarray([[[0.25, 0.0]], [[0.0, 0.0]]])
     shown = jnp.arange(16)[None]
-    found = patches(pixels, shown, jnp.asarray([4]), 2, moves)
-    image = np.asarray(found).reshape(4, 4, 2, 2).transpose(0, 2, 1, 3).reshape(8, 8)
+    actual = patches(pixels, shown, jnp.asarray([4]), 2, moves)
+    image = np.asarray(actual).reshape(4, 4, 2, 2).transpose(0, 2, 1, 3).reshape(8, 8)
     assert np.allclose(image[:6], pixels[0, 2:, :, 0], atol=1e-6)
     assert np.allclose(image[6:], pixels[0, -1:, :, 0], atol=1e-6), "the edge"
 
 
 def test_no_image_is_in_two_splits(digits):
-    found = {s: {image.tobytes() for image in np.asarray(digits.data[s]["pixels"])} for s in SPLITS}
-    assert sum(map(len, found.values())) == len(set.union(*found.values()))
+    actual = {
+        s: {image.tobytes() for image in np.asarray(digits.data[s]["pixels"])} for s in SPLITS
+    }
+    assert sum(map(len, actual.values())) == len(set.union(*actual.values()))
     assert sum(digits.facts["images"].values()) == 1797
     assert digits.facts["images"]["test"] > 500
 

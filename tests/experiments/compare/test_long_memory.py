@@ -83,11 +83,11 @@ def test_a_long_memory_and_a_cache_read_as_one_pass(name):
     def read():
         ways = {(way, 16): reader(model, config, way, 4, 16) for way in WAYS}
         ways["memory", 4] = reader(model, config, "memory", 4, 4)
-        found = {key: one.apply(params, tokens_BT, at) for key, one in ways.items()}
-        return model.apply(params, tokens_BT, at), found
+        actual = {key: one.apply(params, tokens_BT, at) for key, one in ways.items()}
+        return model.apply(params, tokens_BT, at), actual
 
-    whole, found = jax.jit(read)()
-    gap_T = {key: np.abs(whole - one).max(axis=(0, 2)) for key, one in found.items()}
+    whole, actual = jax.jit(read)()
+    gap_T = {key: np.abs(whole - one).max(axis=(0, 2)) for key, one in actual.items()}
     assert gap_T["memory", 16].max() < 1e-5
     assert gap_T["cache", 16].max() < 1e-5
     assert gap_T["alone", 16][:4].max() < 1e-5
@@ -118,9 +118,9 @@ def test_the_experiment_runs_to_its_report_and_page(tmp_path):
 
 def test_what_follows_is_said_of_bits_as_of_shares():
     def said(metric, value):
-        found = [record(seed, f"rope, {way}", length, value + seed / 10, metric=metric)
+        actual = [record(seed, f"rope, {way}", length, value + seed / 10, metric=metric)
                  for way in WAYS for length in (32, 64) for seed in range(3)]  # fmt: skip
-        summary = report.summarise(found, metric=metric, train_length=32)
+        summary = report.summarise(actual, metric=metric, train_length=32)
         return page.findings(SimpleNamespace(config={"window": 16}, by_length=summary))[0]
 
     with_memory = "Documents of 2 windows, as in training, with a memory: rope has the best"

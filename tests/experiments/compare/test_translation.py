@@ -137,10 +137,10 @@ def test_wrong_fields_are_refused_in_one_line(changes, words):
 
 def test_either_side_has_an_encoding_of_its_own():
     checked = experiments.check({**config_of(), "sides": {"decoder": "nope", "cross": "rope"}})
-    found = encodings_of(checked, "t5")
-    assert (found.encoder.bias, found.decoder.bias) != (None, None)
-    assert found.decoder.bias is None
-    assert found.cross.rotate is not None
+    actual = encodings_of(checked, "t5")
+    assert (actual.encoder.bias, actual.decoder.bias) != (None, None)
+    assert actual.decoder.bias is None
+    assert actual.cross.rotate is not None
     both = encodings_of(experiments.check(config_of()), "t5")
     assert both.encoder.bias is not None, "control"
     assert both.decoder.bias is not None, "control"
@@ -177,8 +177,8 @@ def test_own_pairs_are_read_from_a_file(tmp_path):
     for row in range(count):
         tokens, answer = np.asarray(batch.tokens_BT[row]), np.asarray(batch.weights_BT[row]) > 0
         question = text(tokens[1 : list(tokens).index(SEP)].tolist())
-        found = text(np.asarray(batch.targets_BT[row])[answer].tolist()).split()
-        assert found == [*question.split()[::-1], "a", "b", "c"]
+        actual = text(np.asarray(batch.targets_BT[row])[answer].tolist()).split()
+        assert actual == [*question.split()[::-1], "a", "b", "c"]
 
 
 @pytest.mark.parametrize(
@@ -214,8 +214,8 @@ def test_bleu_of_translations_is_that_of_their_texts(tmp_path, monkeypatch):
     right_BN = jnp.where(batch.weights_BT > 0, batch.targets_BT, 0)
     start_B = jnp.argmax(batch.weights_BT, axis=1)
     right_BN = jax.vmap(jnp.roll)(right_BN, -start_B)
-    found = jnp.stack([right_BN, right_BN.at[:, 0].add(1)]), batch.targets_BT, batch.weights_BT > 0
-    monkeypatch.setattr(translator, "_decode", lambda *given: found)
+    actual = jnp.stack([right_BN, right_BN.at[:, 0].add(1)]), batch.targets_BT, batch.weights_BT > 0
+    monkeypatch.setattr(translator, "_decode", lambda *given: actual)
     right, wrong = translator(None, 24)
     assert right == pytest.approx(100)
     assert wrong < 90, "control"

@@ -158,9 +158,9 @@ def table(clean):
     ],
 )  # fmt: skip
 def test_verdicts_follow_from_the_numbers(clean, smallest, roles):
-    found = padding_summary.verdict("content", table(clean))
-    assert found["smallest"] == smallest
-    assert list(found["masks"].values()) == roles
+    actual = padding_summary.verdict("content", table(clean))
+    assert actual["smallest"] == smallest
+    assert list(actual["masks"].values()) == roles
 
 
 def test_one_encoding_that_leaks_is_enough_and_rounding_is_no_leak():

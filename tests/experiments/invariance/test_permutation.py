@@ -36,8 +36,8 @@ SETTING = Setting(MODEL, ORDER, EQUIVARIANCE, (0, 1))
 @pytest.fixture(scope="module")
 def measured():
     """nope and rope in an encoder, nope under a causal mask."""
-    found = {n: order_tasks.measure(SETTING, row(n)) for n in ("nope", "rope", "alibi")}
-    return {**found, CAUSAL: order_tasks.measure(SETTING, row("nope", CAUSAL, "decoder"))}
+    actual = {n: order_tasks.measure(SETTING, row(n)) for n in ("nope", "rope", "alibi")}
+    return {**actual, CAUSAL: order_tasks.measure(SETTING, row("nope", CAUSAL, "decoder"))}
 
 
 def test_the_largest_does_not_pass_over_a_nan():
@@ -190,9 +190,9 @@ def test_the_run_ends_in_its_tables_and_page(measured, tmp_path, capsys, monkeyp
 def test_an_lstm_is_a_row_like_any_other():
     """It needs no positions: an untrained one tells pairs apart, and no permutation leaves it."""
     setting = SETTING._replace(seeds=(0,), order=ORDER.model_copy(update={"steps": 2}))
-    found = order_tasks.measure(setting, row("nope", "lstm", "lstm"))
-    assert (found.swap_gap_2S > 1e-2).all()
-    assert (found.errors["float32"][0] > 1e-2).all()
+    actual = order_tasks.measure(setting, row("nope", "lstm", "lstm"))
+    assert (actual.swap_gap_2S > 1e-2).all()
+    assert (actual.errors["float32"][0] > 1e-2).all()
 
 
 def numbers(pairs, error, carried=1e-7):

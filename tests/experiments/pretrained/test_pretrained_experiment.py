@@ -79,8 +79,8 @@ def test_an_extension_is_that_of_the_catalogue(name, field):
 
 
 def test_extensions_by_distance_reach_the_factor():
-    found = extended(LLAMA, 4.0).encodings
-    assert list(found) == list(MADE)
+    actual = extended(LLAMA, 4.0).encodings
+    assert list(actual) == list(MADE)
     reach = lambda window, slower: (32 - window) * slower + window
     window, group = MADE["self_extend"][1].values()
     assert reach(window, group) >= 4 * 32 > reach(window, group - 1)
@@ -109,11 +109,11 @@ def test_only_what_fits_is_read(config, names):
 
 
 def test_plain_takes_the_released_extension_away():
-    found = extended(LLAMA | {"rope_scaling": LONGROPE}, 4.0)
-    assert found.length == 16
+    actual = extended(LLAMA | {"rope_scaling": LONGROPE}, 4.0)
+    assert actual.length == 16
     rope = scores(make("rope", base=500.0))
-    np.testing.assert_allclose(scores(found.encodings["plain"]), rope, atol=2e-5)
-    assert np.abs(scores(found.encodings["longrope"]) - rope).max() > 0.1
+    np.testing.assert_allclose(scores(actual.encodings["plain"]), rope, atol=2e-5)
+    assert np.abs(scores(actual.encodings["longrope"]) - rope).max() > 0.1
 
 
 def words(*pieces):
@@ -136,15 +136,15 @@ def as_task(content):
 def test_every_byte_of_the_stretches_is_counted_once():
     content = ("the order of wörds € " * 20).encode()
     for tokenizer in (words(), words("th", "or")):
-        found = text(as_task(content), tokenizer, 16)
-        ids = np.concatenate([found.id_WL[0], *(row[1:] for row in found.id_WL[1:])])
-        assert found.id_WL.shape[0] > 2
-        assert (found.id_WL[1:, 0] == found.id_WL[:-1, -1]).all()
+        actual = text(as_task(content), tokenizer, 16)
+        ids = np.concatenate([actual.id_WL[0], *(row[1:] for row in actual.id_WL[1:])])
+        assert actual.id_WL.shape[0] > 2
+        assert (actual.id_WL[1:, 0] == actual.id_WL[:-1, -1]).all()
         read = tokenizer.encode(content.decode(), add_special_tokens=False).ids
         assert ids.tolist() == read[: len(ids)]
         ends = [end for _, end in tokenizer.encode(content.decode()).offsets]
         counted = content.decode()[ends[0] : ends[len(ids) - 1]]
-        assert found.bytes_WL.sum() == len(counted.encode()) > len(counted)
+        assert actual.bytes_WL.sum() == len(counted.encode()) > len(counted)
 
 
 def test_training_windows_are_text_and_differ_by_step():
@@ -162,11 +162,11 @@ def test_a_prompt_hides_its_key_at_its_depth(name):
     prompt, tokenizer, haystack = prompts.read(name), words(), list(b"some other text; " * 40)
     starts = []
     for depth in (0.0, 0.5, 1.0):
-        found = prompts.hide(prompt, tokenizer, haystack, 256, depth, 3)
-        assert len(found.id_T) == 257
-        key = bytes(found.id_T[-found.answers :].tolist())
+        actual = prompts.hide(prompt, tokenizer, haystack, 256, depth, 3)
+        assert len(actual.id_T) == 257
+        key = bytes(actual.id_T[-actual.answers :].tolist())
         assert re.fullmatch(rb"\d{5}", key)
-        before = bytes(found.id_T[: -found.answers].tolist())
+        before = bytes(actual.id_T[: -actual.answers].tolist())
         assert before.count(key) == 1
         starts.append(before.index(prompt.needle.replace("{key}", key.decode()).encode()))
     assert starts[0] == 0
@@ -195,32 +195,32 @@ def summary(**bits):
         row: {str(n): Estimate(float(np.mean(v)), 0.0, None, v) for n, v in own.items()}
         for row, own in bits.items()
     }
-    found = {"8": {"0": 1.0, "100": 0.5}, "16": {"0": 0.0, "100": 0.5}}
-    keys = {"passkey": dict.fromkeys(bits, found)}
+    actual = {"8": {"0": 1.0, "100": 0.5}, "16": {"0": 0.0, "100": 0.5}}
+    keys = {"passkey": dict.fromkeys(bits, actual)}
     return {"text": cells, "train_length": 8, "factor": 2.0, "prompts": {"exact_match": keys}}
 
 
 def test_what_reads_furthest_is_clearly_no_worse_than_plain_at_its_length():
     plain = {8: [2.0, 2.1, 1.9], 16: [3.0, 3.1, 2.9]}
     better = {8: [2.01, 2.09, 1.9], 16: [1.8, 1.9, 1.7]}
-    found = summary(plain=plain, yarn=better)
-    assert page.reads_to(found, "plain") == 8
-    assert page.reads_to(found, "yarn") == 16
-    said, among_all, rule, keys = page.findings(found)
+    actual = summary(plain=plain, yarn=better)
+    assert page.reads_to(actual, "plain") == 8
+    assert page.reads_to(actual, "yarn") == 16
+    said, among_all, rule, keys = page.findings(actual)
     assert "yarn reads furthest: to 16 tokens (-0.200" in said
     assert among_all.startswith("Of all rows, yarn reads furthest")
     assert "than plain has at 8 tokens" in rule
     assert "plain finds 0.75 at 8 tokens; at 16 0.25" in keys
-    reach, *_, order = page.details(found)
+    reach, *_, order = page.details(actual)
     assert "plain 8 (+0.000 ±0.000), yarn 16 (-0.200 ±0.000)" in reach
     assert "16 tokens (at the factor)" in order
     assert "yarn 1.800 < plain (+1.200 ±0.000)" in order
-    found["prompts"]["exact_match"]["passkey"]["plain"] = {"8": {"0": 0.1}, "16": {"0": 0.9}}
-    assert "tells nothing" in page.findings(found)[-1]
-    assert page.ordered(found, {"plain": "plain", "yarn": "yarn"}, 16).startswith("yarn 1.800 <")
-    assert "≈" in page.ordered(found, {"plain": "plain", "yarn": "yarn"}, 8)
-    found["text"]["yarn"] = found["text"]["plain"]
-    assert "yarn reads furthest" not in page.findings(found)[0], "control"
+    actual["prompts"]["exact_match"]["passkey"]["plain"] = {"8": {"0": 0.1}, "16": {"0": 0.9}}
+    assert "tells nothing" in page.findings(actual)[-1]
+    assert page.ordered(actual, {"plain": "plain", "yarn": "yarn"}, 16).startswith("yarn 1.800 <")
+    assert "≈" in page.ordered(actual, {"plain": "plain", "yarn": "yarn"}, 8)
+    actual["text"]["yarn"] = actual["text"]["plain"]
+    assert "yarn reads furthest" not in page.findings(actual)[0], "control"
 
 
 @pytest.fixture
@@ -245,13 +245,13 @@ def test_a_run_on_a_folder_ends_in_its_report(folder, tmp_path, capsys):
     changes = {"eval.multiples": (1, 2), "rows": ("pi",), "train.steps": 2, "prompts": ("needle",)}
     config = small(folder, **changes, **{"factor": 2.0, "model.length": 64})
     experiments.prepare(config, str(tmp_path / "run"))()
-    found = json.loads((tmp_path / "run/summary.json").read_text())
-    assert [*found["text"]] == ["plain", "pi", "pi, tuned"]
-    for cells in found["text"].values():
+    actual = json.loads((tmp_path / "run/summary.json").read_text())
+    assert [*actual["text"]] == ["plain", "pi", "pi, tuned"]
+    for cells in actual["text"].values():
         assert all(7 < cell["mean"] < 9 for cell in cells.values())  # 8 bits: it knows nothing
-    assert found["text"]["pi, tuned"] != found["text"]["pi"]
+    assert actual["text"]["pi, tuned"] != actual["text"]["pi"]
     said = capsys.readouterr().out
-    assert all(row in said for row in found["text"])
+    assert all(row in said for row in actual["text"])
     page, sentences, sections = experiments.document([runs.read(tmp_path / "run")])
     assert page == "pretrained_results"
     assert [line.split()[0] for line in sentences] == ["Before", "After", "Of", "A", "Keys"]
@@ -397,12 +397,12 @@ def test_the_model_of_the_repository_is_what_its_card_says():
 
 @pytest.mark.thorough
 def test_the_model_of_the_repository_reads_python():
-    found = pretrained.load(OWN)
-    score = scorer(found.model, 128)
+    actual = pretrained.load(OWN)
+    score = scorer(actual.model, 128)
     source = Path(importlib.util.find_spec("textwrap").origin).read_bytes()[2000:2257]
     id_NT = np.frombuffer(source, np.uint8)[:256].astype(np.int32).reshape(2, 128)
-    trained, _ = score(found.params, id_NT)
-    random, _ = score(found.model.init(jax.random.key(0)), id_NT)
+    trained, _ = score(actual.params, id_NT)
+    random, _ = score(actual.model.init(jax.random.key(0)), id_NT)
     assert trained.mean() / np.log(2) < 3 < 7 < random.mean() / np.log(2)
 
 
