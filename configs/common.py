@@ -31,28 +31,28 @@ def config(experiment: str, **fields: Any) -> ConfigDict:
 
 def _with_types(part: Any) -> dict[str, Any]:
     """The fields of a schema; one that is None keeps its type, so that it can be set."""
-    found = part.model_dump()
+    fields = part.model_dump()
     for name, field in type(part).model_fields.items():
         value = getattr(part, name)
         if hasattr(value, "model_dump"):
-            found[name] = _with_types(value)
+            fields[name] = _with_types(value)
         elif value is None:
-            found[name] = config_dict.placeholder(_plain_type(field.annotation))
-    return found
+            fields[name] = config_dict.placeholder(_plain_type(field.annotation))
+    return fields
 
 
 def _plain_type(annotation: Any) -> type:
     """int of `Annotated[int, ...] | None`, str of `Literal["a", "b"] | None`."""
     while not isinstance(annotation, type):
-        inner = next(one for one in get_args(annotation) if one is not type(None))
+        inner = next(choice for choice in get_args(annotation) if choice is not type(None))
         annotation = type(inner) if get_origin(annotation) is Literal else inner
     return annotation
 
 
 def words(argument: str) -> tuple[list[str], bool]:
     """The words of "a,b,quick" without "quick", and whether "quick" is one of them."""
-    found = [word.strip() for word in argument.split(",") if word.strip()]
-    return [word for word in found if word != "quick"], "quick" in found
+    split = [word.strip() for word in argument.split(",") if word.strip()]
+    return [word for word in split if word != "quick"], "quick" in split
 
 
 def pick(words: list[str], choices: Container[str]) -> tuple[str, list[str]]:

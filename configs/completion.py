@@ -33,9 +33,9 @@ QUESTIONS = {
 
 
 def get_config(argument=""):
-    found, quick = common.words(argument)
-    asked, names = common.pick(found, QUESTIONS)
-    question = asked or "complete"
+    words, quick = common.words(argument)
+    chosen, names = common.pick(words, QUESTIONS)
+    question = chosen or "complete"
     length, model, train = QUESTIONS[question]
     config = common.config(
         "completion",

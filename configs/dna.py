@@ -30,8 +30,8 @@ SIZES = {
 
 
 def get_config(argument=""):
-    found, quick = common.words(argument)
-    chosen, names = common.pick(found, SIZES)
+    words, quick = common.words(argument)
+    chosen, names = common.pick(words, SIZES)
     task = chosen or "reading_frame"
     (shortest, longest), lengths = SIZES[task]
     config = common.config(

@@ -67,6 +67,6 @@ def get_sweep(argument=""):
     if names and check in CHECKS:
         fields = {"encoding.name": names, **CHECKS[check]}
         return sweeps.product((fields,), every if check == "doubled" else at_one)
-    known = {"encoding.name": "known", "seeds": 5}
+    well_known = {"encoding.name": "known", "seeds": 5}
     others = {"encoding.name": "others", "seeds": 3}
-    return sweeps.product((known,), every) + sweeps.product((others,), at_one)
+    return sweeps.product((well_known,), every) + sweeps.product((others,), at_one)

@@ -32,15 +32,15 @@ OPTIONS = {"base": 100.0, "order": "interleaved"}
 
 
 def get_config(argument=""):
-    found, quick = common.words(argument)
-    asked, names = common.pick(found, QUESTIONS)
-    steps, pooling = QUESTIONS[asked or "tone"]
+    words, quick = common.words(argument)
+    chosen, names = common.pick(words, QUESTIONS)
+    steps, pooling = QUESTIONS[chosen or "tone"]
     names = names or (("nope", "mrope") if quick else DEFAULT)
     options = {k: v for name in names for k, v in taken_by(name, OPTIONS).items()}
     config = common.config(
         "multimodal",
         encoding={"name": ",".join(names), **options},
-        task={"name": "clips", **({"question": asked} if asked else {})},
+        task={"name": "clips", **({"question": chosen} if chosen else {})},
         model={"kind": "encoder", "width": 64, "mlp": 2},
         train={
             "length": 4,

@@ -34,9 +34,9 @@ QUESTIONS = {
 
 
 def get_config(argument=""):
-    found, quick = common.words(argument)
-    asked, names = common.pick(found, QUESTIONS)
-    question = asked or "what"
+    words, quick = common.words(argument)
+    chosen, names = common.pick(words, QUESTIONS)
+    question = chosen or "what"
     patch, (shortest, longest), lengths, batch, steps = QUESTIONS[question]
     config = common.config(
         "vision",

@@ -22,33 +22,33 @@ def extensions(config: Config) -> Extended:
     """The encodings that the model is read under. Refused, FieldError: as `check`."""
     released = read_json(config.folder / "config.json")
     with inside("model.checkpoint"):
-        found = extended(released, config.factor, config.model.length)
-    _check_rows("rows", config.rows, found)
-    wanted = {"plain", *config.rows} if config.rows else {*found.encodings}
-    chosen = {name: made for name, made in found.encodings.items() if name in wanted}
-    return found._replace(encodings=chosen)
+        models = extended(released, config.factor, config.model.length)
+    _check_rows("rows", config.rows, models)
+    wanted = {"plain", *config.rows} if config.rows else {*models.encodings}
+    chosen = {name: encoding for name, encoding in models.encodings.items() if name in wanted}
+    return models._replace(encodings=chosen)
 
 
-def _check_rows(field: str, names: tuple[str, ...], found: Extended) -> None:
+def _check_rows(field: str, names: tuple[str, ...], models: Extended) -> None:
     """FieldError: a row that is not among the encodings."""
     for name in names:
-        if name not in found.encodings:
-            raise FieldError(field, f"{name!r} does not fit{choices_for(name, found.encodings)}")
+        if name not in models.encodings:
+            raise FieldError(field, f"{name!r} does not fit{choices_for(name, models.encodings)}")
 
 
 def check(config: Config) -> None:
     """Raises FieldError or Refused for what cannot run, before weights are read."""
-    found = extensions(config)
+    models = extensions(config)
     pretrained.tokenizer(config.folder)
     tensors = Tensors(config.folder)  # refuses files that are missing or cut off
-    links.check_depth(found.released, tensors)
+    links.check_depth(models.released, tensors)
     for name in config.prompts:
         prompts.read(name)
     if config.train.batch % config.train.accumulate:
         reason = f"{config.train.batch} is not divisible by accumulate {config.train.accumulate}"
         raise FieldError("train.batch", reason)
     if config.train.steps:
-        _check_rows("train.rows", config.train.rows, found)
+        _check_rows("train.rows", config.train.rows, models)
     if 1 not in config.eval.multiples:
         reason = "1 must be among them: rows are compared with plain at the trained length"
         raise FieldError("eval.multiples", reason)
@@ -58,12 +58,12 @@ def check(config: Config) -> None:
         )
         raise FieldError("task.name", reason)
     tasks.check(config.task.name, {}, **config.task.options)
-    _check_reach(found, max(lengths(config, found.length)))
+    _check_reach(models, max(lengths(config, models.length)))
 
 
-def _check_reach(found: Extended, length: int) -> None:
+def _check_reach(models: Extended, length: int) -> None:
     """FieldError: the model's own positions do not reach so far, such as those of a table."""
-    model = build(found.released.config, found.released.encoding, found.released.vocab)
+    model = build(models.released.config, models.released.encoding, models.released.vocab)
     params = jax.eval_shape(model.init, jax.random.key(0))
     read = lambda params: model.apply(params, jnp.zeros((1, length), jnp.int32), full(1, length))
     try:

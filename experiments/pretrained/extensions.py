@@ -45,11 +45,11 @@ def extended(config: Mapping[str, Any], factor: float, length: int | None = None
 
     FieldError: see `pretrained.released`; a model that is no decoder; a config without a length.
     """
-    found = released(config)
-    if found.config.kind != "decoder":
-        kind = found.config.kind.replace("_", "-")
+    source = released(config)
+    if source.config.kind != "decoder":
+        kind = source.config.kind.replace("_", "-")
         raise FieldError("model_type", f"{config['model_type']} is an {kind}; use a decoder")
-    assert isinstance(found.encoding, Encoding)
+    assert isinstance(source.encoding, Encoding)
     fields, kind = Fields(config), config["model_type"]
     rope = _rope(fields)
     trained = length or rope.get(ORIGINAL) or fields.get(ORIGINAL, *LENGTHS)
@@ -58,22 +58,26 @@ def extended(config: Mapping[str, Any], factor: float, length: int | None = None
     if not LEAST_LENGTH <= trained <= MOST_LENGTH:
         reason = f"{trained} is not in {LEAST_LENGTH} to {MOST_LENGTH}; give model.length"
         raise FieldError(LENGTHS[0], reason)
-    own = rope.get("rope_type", "type", default="default")
-    own = "dual_chunk" if fields.get(DUAL) else own
+    rope_type = rope.get("rope_type", "type", default="default")
+    rope_type = "dual_chunk" if fields.get(DUAL) else rope_type
     if kind not in ROTARY:
-        return Extended(found, trained, {"plain": found.encoding})
-    if own != "default":
+        return Extended(source, trained, {"plain": source.encoding})
+    if rope_type != "default":
         plain = _edited({**config, DUAL: None}, rope_type="default")
-        return Extended(found, trained, {own: found.encoding, "plain": from_huggingface(plain)})
-    made = {"plain": found.encoding} | _by_config(found, config, factor, trained)
-    if found.encoding.at is None and found.encoding.bias is None:
-        made |= _of_whole_heads(found, config, factor, trained)
-    return Extended(found, trained, made)
+        return Extended(
+            source, trained, {rope_type: source.encoding, "plain": from_huggingface(plain)}
+        )
+    extended_by = {"plain": source.encoding} | _by_config(source, config, factor, trained)
+    if source.encoding.at is None and source.encoding.bias is None:
+        extended_by |= _of_whole_heads(source, config, factor, trained)
+    return Extended(source, trained, extended_by)
 
 
-def _by_config(found: Released, config: Mapping, factor: float, length: int) -> dict[str, Encoding]:
+def _by_config(
+    source: Released, config: Mapping, factor: float, length: int
+) -> dict[str, Encoding]:
     """The extensions that an edited config.json describes."""
-    base, width = _rotation(found, config)
+    base, width = _rotation(source, config)
     stretched = {"factor": factor, ORIGINAL: length}
     ramp = {"low_freq_factor": 1.0, "high_freq_factor": 4.0}
     edits = {
@@ -89,7 +93,7 @@ def _by_config(found: Released, config: Mapping, factor: float, length: int) -> 
 
 
 def _of_whole_heads(
-    found: Released, config: Mapping, factor: float, length: int
+    source: Released, config: Mapping, factor: float, length: int
 ) -> dict[str, Encoding]:
     """The extensions that no config.json describes; none if only a part of a head turns.
 
@@ -98,8 +102,8 @@ def _of_whole_heads(
     smallest that reaches; half for ReRoPE and Leaky ReRoPE, whose far distances then grow just as
     slowly as needed; of dual chunk attention chunks of 11/16 and distances of up to 3/4.
     """
-    base, width = _rotation(found, config)
-    if width != found.config.dims.head:
+    base, width = _rotation(source, config)
+    if width != source.config.dims.head:
         return {}
     quarter, half = (max(length // n, 1) for n in (4, 2))
     slower = lambda window: (factor * length - window) / (length - window)
@@ -111,29 +115,29 @@ def _of_whole_heads(
         "leaky_rerope": {"window": half, "factor": slower(half)},
         "dual_chunk": {"chunk": length * 11 // 16, "most": length * 3 // 4},
     }
-    return {name: encodings.make(name, base=base, **own) for name, own in options.items()}
+    return {name: encodings.make(name, base=base, **settings) for name, settings in options.items()}
 
 
-def _rotation(found: Released, config: Mapping) -> tuple[float, int]:
+def _rotation(source: Released, config: Mapping) -> tuple[float, int]:
     """The base of rope, and the channels of a head that turn."""
     fields, model = Fields(config), ROTARY[config["model_type"]]
     base = fields.get("rope_theta", "rotary_emb_base", default=model.base)
     base = _rope(fields).get("rope_theta", default=base)
     share = _rope(fields).get(SHARES[0], default=fields.get(*SHARES, default=model.share or 1.0))
-    return base, int(found.config.dims.head * share)
+    return base, int(source.config.dims.head * share)
 
 
 def _rope(fields: Fields) -> Fields:
     """The fields of rope in layers that see everything."""
-    name, given = rope_dictionary(fields)
-    return fields.inside(name, FULL) if given.get(FULL) else fields.inside(name)
+    name, stored = rope_dictionary(fields)
+    return fields.inside(name, FULL) if stored.get(FULL) else fields.inside(name)
 
 
 def _edited(config: Mapping, **changes: Any) -> dict[str, Any]:
     """The config with other fields of rope in layers that see everything."""
     fields = Fields(config)
-    name, given = rope_dictionary(fields)
+    name, stored = rope_dictionary(fields)
     rope = _rope(fields).fields
-    kept = {"rope_theta", "partial_rotary_factor"} & {*rope}
-    whole = {key: rope[key] for key in kept} | {"rope_type": "default"} | changes
-    return {**config, name: {**given, FULL: whole} if FULL in given else whole}
+    shared = {"rope_theta", "partial_rotary_factor"} & {*rope}
+    whole = {key: rope[key] for key in shared} | {"rope_type": "default"} | changes
+    return {**config, name: {**stored, FULL: whole} if FULL in stored else whole}
