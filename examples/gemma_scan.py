@@ -42,8 +42,8 @@ def scanned(weights, x_BTD):
     def period(x_BTD, n_weights):
         n, weights = n_weights
         for i in range(frame.period):
-            own = jax.tree.map(lambda leaf, i=i: leaf[i], weights)
-            x_BTD = attention(x_BTD, own, frame.layer((n, i), x_BTD))
+            layer_weights = jax.tree.map(lambda leaf, i=i: leaf[i], weights)
+            x_BTD = attention(x_BTD, layer_weights, frame.layer((n, i), x_BTD))
         return x_BTD, None
 
     return jax.lax.scan(period, x_BTD, (jnp.arange(PERIODS), weights))[0]
@@ -54,8 +54,8 @@ def looped(weights, x_BTD):
     frame = posenc_jax.frame(encoding, POSITIONS, posenc_jax.full(BATCH, TIME), DIMS)
     for number in range(DIMS.layers):
         n, i = divmod(number, frame.period)
-        own = jax.tree.map(lambda leaf, n=n, i=i: leaf[n, i], weights)
-        x_BTD = attention(x_BTD, own, frame.layer(number, x_BTD))
+        layer_weights = jax.tree.map(lambda leaf, n=n, i=i: leaf[n, i], weights)
+        x_BTD = attention(x_BTD, layer_weights, frame.layer(number, x_BTD))
     return x_BTD
 
 

@@ -43,8 +43,8 @@ wrong = posenc_jax.Encoding(
 )
 try:
     testing.relative(testing.trial(wrong))
-except AssertionError as found:
-    print(f"found: {found}")
+except AssertionError as failure:
+    print(f"found: {failure}")
 else:
     raise SystemExit("the wrong bias was not found")
 

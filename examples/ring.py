@@ -60,11 +60,11 @@ by_ring = jax.shard_map(
     lambda params, x_BTD, layout: attention(params, x_BTD, layout, ring="tokens"),
     mesh=mesh, in_specs=(P(), spread, spread), out_specs=spread,
 )  # fmt: skip
-found = loss_of(by_ring)(params, x_BTD, y_BTHC, layout)
+ring_values = loss_of(by_ring)(params, x_BTD, y_BTHC, layout)
 
-alone, found = jax.device_get((alone, found))
-gaps = jax.tree.map(lambda a, b: float(abs(a - b).max()), alone, found)
-print(f"loss of one device {alone[0]:.6f}, of {DEVICES} in a ring {found[0]:.6f}")
+alone, ring_values = jax.device_get((alone, ring_values))
+gaps = jax.tree.map(lambda a, b: float(abs(a - b).max()), alone, ring_values)
+print(f"loss of one device {alone[0]:.6f}, of {DEVICES} in a ring {ring_values[0]:.6f}")
 for name, gap in jax.tree_util.tree_leaves_with_path(gaps[1]):
     print(f"largest difference of the gradient of params{jax.tree_util.keystr(name)}: {gap:.1e}")
 assert max(jax.tree.leaves(gaps)) < 1e-5
