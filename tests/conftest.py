@@ -7,6 +7,7 @@ what others prove, for more methods or sizes, and runs of whole experiments. Wit
 
 import collections
 import gc
+import itertools
 import os
 import re
 import tempfile
@@ -87,12 +88,18 @@ def registering():
         table.update(entries)
 
 
-@pytest.fixture(autouse=True, scope="module")
+_tests_run = itertools.count(1)
+
+
+@pytest.fixture(autouse=True)
 def few_programs():
-    """Each compiled program takes a few maps of memory, of which Linux allows a process 65,530."""
+    """Each compiled program takes a few maps of memory, of which Linux allows a process 65,530.
+
+    Looked at after every 20 tests, since reading the maps takes longer than many a test.
+    """
     yield
     maps = Path("/proc/self/maps")
-    if maps.exists() and maps.read_bytes().count(b"\n") > 50_000:
+    if next(_tests_run) % 20 == 0 and maps.exists() and maps.read_bytes().count(b"\n") > 40_000:
         jax.clear_caches()
         gc.collect()
 
