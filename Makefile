@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV   := .venv
 PY     := $(VENV)/bin/python
 
-.PHONY: run test test-thorough test-all test-robustness lint lock bench compile-tpu compile-gpu site notebooks validate-launch board sweep-kills clean
+.PHONY: run test test-thorough test-optimized test-all test-robustness lint lock bench compile-tpu compile-gpu site notebooks validate-launch board sweep-kills clean
 
 run: $(VENV)/.ready
 	$(PY) train.py --config=configs/rope_extrap.py
@@ -13,15 +13,17 @@ TESTS := JAX_COMPILATION_CACHE_DIR="$(CURDIR)/$(VENV)/compiled" $(PY) -m pytest 
 test: $(VENV)/.ready-dev  ## each thing once; less than 8 minutes on two cores
 	$(TESTS) -m "not thorough"
 
-test-thorough: $(VENV)/.ready-dev  ## the rest but robustness: more methods and sizes, whole experiments, programs as users compile them
+test-thorough: $(VENV)/.ready-dev  ## the rest: more methods and sizes, whole experiments; 40 minutes
 	$(TESTS) -m thorough --ignore=tests/robustness
+
+test-optimized: $(VENV)/.ready-dev  ## attention and training as users compile them, and 25 shapes for each method; 20 minutes
 	JAX_DISABLE_MOST_OPTIMIZATIONS=0 $(TESTS) -m "not thorough" tests/attention tests/lab/training tests/backends
 	$(TESTS) --hypothesis-profile=thorough tests/encodings/test_catalogue_shapes.py
 
 test-robustness: $(VENV)/.ready-dev  ## ends and damages runs in every way they must survive; half an hour
 	$(TESTS) tests/robustness
 
-test-all: test test-thorough test-robustness
+test-all: test test-thorough test-optimized test-robustness
 
 lint: $(VENV)/.ready-dev
 	$(PY) -m ruff check .

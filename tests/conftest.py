@@ -18,7 +18,7 @@ os.environ.setdefault("MPLBACKEND", "Agg")
 # NumPy's products are small, and its second thread would wait in a busy loop.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 # Programs are small and run once, also in the processes that tests start: compiling dominates.
-# `make test-thorough` runs the tests of attention and training with 0 too, as users compile.
+# `make test-optimized` runs the tests of attention and training with 0 too, as users compile.
 os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
 
 import jax
