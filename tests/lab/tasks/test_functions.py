@@ -114,7 +114,8 @@ def test_it_runs_to_its_report_and_page(folder, tmp_path):
         "Share of a function's first bytes that are right: in the first 1024 bytes"
     )
     assert [part.title for part in parts] == [f"functions:{folder}, complete, tested 200"]
-    assert parts[-1].parts[-1].title == "By place in the file"
+    # What is folded, such as every seed, comes after it.
+    assert "By place in the file" in [part.title for part in parts[-1].parts]
 
 
 def test_folders_without_functions_are_refused(tmp_path):
