@@ -1,6 +1,7 @@
-"""What programs are compiled for, and from which size on which form of attention is the better one.
+"""What programs are compiled for: the backend, the chip, and whether Pallas' Triton is there.
 
-Operations that a backend needs in another form are in operations.py and operations_rotary.py.
+Operations that a backend needs in another form are in the other modules of this package; which form
+of attention is better where is in `form_choice.py`.
 """
 
 import importlib.util
