@@ -1,9 +1,8 @@
 """The battery, numbers: parity with each definition, options, precision, range policy."""
 
 import functools
-import inspect
 import types
-from typing import Literal, get_args, get_origin
+from typing import get_args
 
 import jax
 import jax.numpy as jnp
@@ -15,6 +14,7 @@ from posenc_jax.encoding import place
 from posenc_jax.encodings import card, reach
 from posenc_jax.lab.definitions import EMBEDS, OUTPUTS, PLACES, SCORES
 from posenc_jax.lab.definitions.trial_options import SMALL, VARIED
+from posenc_jax.testing import other_values
 from tests.support.catalogue import (
     EVERY_METHOD,
     NAMES,
@@ -134,24 +134,13 @@ def assert_equal_or_nan(actual, wanted):
     np.testing.assert_allclose(np.where(np.isnan(actual), wanted, actual), wanted, atol=1e-9)
 
 
-def others(option: inspect.Parameter, value):
-    """Other values to try: each other choice, or about double."""
-    if get_origin(option.annotation) is Literal:
-        return [choice for choice in get_args(option.annotation) if choice != value]
-    if isinstance(value, bool):
-        return [not value]
-    if isinstance(value, int | float):
-        return [value * 2 if value else 1]
-    return []
-
-
 def cases_of_options():
     for case in EVERY_METHOD:
         (name,) = case.values
         method, vary = card(name), VARIED.get(name, {})
         for option, parameter in method.options.items():
             value = SMALL.get(method.name, {}).get(option, parameter.default)
-            tries = [vary[option]] if option in vary else others(parameter, value)
+            tries = [vary[option]] if option in vary else other_values(parameter, value)
             assert tries, f"{name}.{option}: `VARIED` must say what else to try"
             for other in tries:
                 yield pytest.param(
