@@ -55,7 +55,7 @@ def _folders() -> dict[str, Path]:
 
 def config_class(name: Any) -> type[schema.ExperimentConfig]:
     """The `Config` of an experiment. FieldError: no such experiment."""
-    return _module(name, "config").Config
+    return module(name, "config").Config
 
 
 def check(config: dict[str, Any]) -> schema.ExperimentConfig:
@@ -69,7 +69,11 @@ def check(config: dict[str, Any]) -> schema.ExperimentConfig:
         checked = schema.check(config_class(name), config)
         imports.load(checked.imports)
         _check_trainings(checked)
-        (_module(name, "checks") or _module(name, "config")).check(checked)
+        if isinstance(checked, schema.TrainedConfig):
+            _check_kept_steps(checked)
+        if start := _start(checked):
+            checked = start.resolved(checked)
+        (module(name, "checks") or module(name, "config")).check(checked)
     return checked
 
 
@@ -104,7 +108,25 @@ def prepare(config: dict[str, Any], workdir: str) -> Callable[[], None]:
 
     if runs.run_status(workdir, checked.model_dump(), _defaults(checked)) == "finished":
         return partial(_say_finished, checked, workdir)
+    if start := _start(checked):
+        with inside("config"):
+            start.check(checked, Path(workdir))
     return partial(_run, checked, workdir)
+
+
+def _check_kept_steps(config: schema.TrainedConfig) -> None:
+    """FieldError: a checkpoint is to be kept at a step where none can be made."""
+    steps, chunk = config.train.steps, config.train.chunk
+    for step in config.checkpoint.at:
+        if step > steps or (step % chunk and step != steps):
+            reason = f"{step} is not the end of a chunk: multiples of train.chunk {chunk}, up to"
+            raise FieldError("checkpoint.at", f"{reason} train.steps {steps}")
+
+
+def _start(config: schema.ExperimentConfig) -> Any:
+    """The module of the experiment's room that starts from another run; None if nothing says so."""
+    said = isinstance(config, schema.TrainedConfig) and config.start != schema.StartConfig()
+    return module(config.experiment, "start") if said else None
 
 
 def _defaults(config: schema.ExperimentConfig) -> set[str]:
@@ -121,7 +143,7 @@ def _run(config: schema.ExperimentConfig, workdir: str) -> None:
     """
     from posenc_jax.lab import runs
 
-    measure = _module(config.experiment, "run").measure
+    measure = module(config.experiment, "run").measure
     try:
         given = config.model_dump(), config.wandb.model_dump(), _defaults(config)
         with runs.Run(workdir, *given) as run:
@@ -172,7 +194,7 @@ def show(workdir: str) -> None:
     run = runs.read(workdir)
     load_modules(run)
     name = run.config.get("experiment", "")
-    page = _module(name, "page") if name in names() else None
+    page = module(name, "page") if name in names() else None
     report.show(workdir, getattr(page, "sections", None))
 
 
@@ -196,14 +218,14 @@ def document(found: Sequence["StoredRun"]) -> tuple[str, list[str], list["Sectio
     name, *others = sorted({str(run.config.get("experiment")) for run in found})
     if others:
         raise ValueError(f"workdir: runs of several experiments: {name}, {', '.join(others)}")
-    page: Any = _module(name, "page") if name in names() else None
+    page: Any = module(name, "page") if name in names() else None
     if not hasattr(page, "document"):
-        have = [n for n in names() if hasattr(_module(n, "page"), "document")]
+        have = [n for n in names() if hasattr(module(n, "page"), "document")]
         raise ValueError(f"workdir: {name} has no page in docs/{choices_for(name, have)}")
     return getattr(page, "PAGE", name), *page.document(found)
 
 
-def _module(name: Any, part: str) -> Any:
+def module(name: Any, part: str) -> Any:
     """The module `part` of an experiment, or of its room; None if neither has it.
 
     FieldError: no such experiment.

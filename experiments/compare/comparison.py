@@ -9,6 +9,7 @@ from typing import Any, Literal, NamedTuple
 import jax
 import numpy as np
 
+from experiments.compare import start
 from experiments.compare.fields import Config, shuffled_row
 from posenc_jax.encoding import Encoding
 from posenc_jax.lab import report, runs, tasks
@@ -17,7 +18,7 @@ from posenc_jax.lab.hosts import failpoints, signals
 from posenc_jax.lab.hosts.files import folder_name
 from posenc_jax.lab.metrics import Scores
 from posenc_jax.lab.model import transformer
-from posenc_jax.lab.model.transformer import Model
+from posenc_jax.lab.model.transformer import Encodings, Model
 from posenc_jax.lab.summary import Summary
 from posenc_jax.lab.tasks.shuffled import shuffled
 from posenc_jax.lab.training.evaluation import DoesNotFit, Evaluator, records
@@ -47,11 +48,13 @@ class Row(NamedTuple):
     """What is trained once, and how its weights are evaluated.
 
     name: of the training, and of the encoding in its records.
+    encoding: that of the model; of an encoder-decoder its `Encodings`.
     records: (params, evaluation) -> the records of one evaluation, which it makes.
     limits: if given, weights are scored on validation examples during the training.
     """
 
     name: str
+    encoding: Encoding | Encodings
     task: tasks.Task
     model: Model
     plan: Sequence[Evaluation]
@@ -100,13 +103,17 @@ def train_and_evaluate(config: schema.TrainedConfig, run: runs.Run, rows: Iterab
     """Trains and evaluates every row, without the stages that have ended."""
     for row in rows:
         if not all(run.ended(evaluation.stage) for evaluation in row.plan):
-            state = train_row(config, row, run)
-            evaluate(row, run, state.params)
+            if start.only_evaluates(config, row.name):
+                params = start.trained_params(config, row, run)
+            else:
+                params = train_row(config, row, run).params
+            evaluate(row, run, params)
 
 
 def lengths_and_control(
     config: Config,
     task: tasks.Task,
+    encoding: Encoding | Encodings,
     model: Model,
     name: str,
     more: Callable[[Any, Evaluation, Scores], Iterable[runs.Record]] = lambda *_: (),
@@ -128,7 +135,7 @@ def lengths_and_control(
         if evaluation.evaluator is evaluator:
             yield from more(params, evaluation, scores)
 
-    return Row(name, task, model, plan, records_of, config.eval)
+    return Row(name, encoding, task, model, plan, records_of, config.eval)
 
 
 def model_of(
@@ -157,7 +164,7 @@ def train_row(config: schema.TrainedConfig, row: Row, run: runs.Run) -> State:
     Raises:
       Diverged: names the step and the seed of a loss that is not finite.
     """
-    name, task, model, plan, _, limits = row
+    name, _, task, model, plan, _, limits = row
     seeds = config.seed_range
     labels = {"encoding": name, "split": "train", "length": config.train.length}
     rate = schedule(config.train)
@@ -196,6 +203,7 @@ def train_row(config: schema.TrainedConfig, row: Row, run: runs.Run) -> State:
             state = train(
                 model, task, config.train, config.seeds, config.first_seed,
                 config.model.masks.loss, log, checkpoints, compile_ahead, validate, profile,
+                partial(start.begin, config, row, run),
             )  # fmt: skip
         finally:  # an error in compiling is raised again by the evaluation
             ahead.shutdown(wait=False, cancel_futures=True)

@@ -6,7 +6,13 @@ from typing import Any
 
 import numpy as np
 
-from experiments.compare.comparison import Evaluation, compare, lengths_and_control, model_of
+from experiments.compare.comparison import (
+    Evaluation,
+    Row,
+    compare,
+    lengths_and_control,
+    model_of,
+)
 from experiments.compare.completion.config import Config
 from experiments.compare.fields import encoding_of
 from posenc_jax.lab import metrics, runs, tasks
@@ -20,14 +26,21 @@ LEAST = 8  # examples of a range that is reported
 
 def measure(config: Config, run: runs.Run) -> Summary:
     """Trains and tests every encoding; returns the summary."""
+    return compare(config, run, make_task(config), partial(rows, config))
 
-    def rows(task):
-        more = partial(by_offset, config, offsets(task))
-        for name in config.encoding.names:
-            model = model_of(config, task, encoding_of(config, name))
-            yield lengths_and_control(config, task, model, name, more)
 
-    return compare(config, run, tasks.make(config.task.name, **config.task.options), rows)
+def make_task(config: Config) -> tasks.Task:
+    """The task that all rows have."""
+    return tasks.make(config.task.name, **config.task.options)
+
+
+def rows(config: Config, task: tasks.Task) -> Iterator[Row]:
+    """A row for each encoding."""
+    more = partial(by_offset, config, offsets(task))
+    for name in config.encoding.names:
+        encoding = encoding_of(config, name)
+        model = model_of(config, task, encoding)
+        yield lengths_and_control(config, task, encoding, model, name, more)
 
 
 def by_offset(

@@ -23,14 +23,20 @@ from posenc_jax.lab.training.evaluation import Evaluator, records
 
 def measure(config: Config, run: runs.Run) -> Summary:
     """Trains and tests every method; returns the summary."""
-    task = task_of(config, encodings.axes(config.encoding.names[0]))
+    task = make_task(config)
     _save_shown(config, task, run)
+    return compare(config, run, task, partial(rows, config))
 
-    def rows(_):
-        for name in config.encoding.names:
-            yield _row(config, name)
 
-    return compare(config, run, task, rows)
+def make_task(config: Config) -> tasks.Task:
+    """The task of the first row; others may have it with other positions."""
+    return task_of(config, encodings.axes(config.encoding.names[0]))
+
+
+def rows(config: Config, task: tasks.Task) -> Iterator[Row]:
+    """A row for each method, with the task in its positions."""
+    for name in config.encoding.names:
+        yield _row(config, name)
 
 
 def _row(config: Config, name: str) -> Row:
@@ -44,7 +50,7 @@ def _row(config: Config, name: str) -> Row:
     plan = [
         Evaluation(name, size, evaluator, f"{name}: read at {size}") for size in config.eval.lengths
     ]
-    return Row(name, task, model, plan, partial(_records, config, task))
+    return Row(name, encoding, task, model, plan, partial(_records, config, task))
 
 
 def _records(

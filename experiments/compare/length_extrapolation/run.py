@@ -1,7 +1,7 @@
 """Models with each encoding, evaluated at every length, also under other encodings."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import partial
 from typing import Any
 
@@ -30,23 +30,32 @@ def measure(config: Config, run: runs.Run) -> Summary:
         by_metric = floors.by_metric(task, sizes, config.eval.lengths, config.eval.examples)
         return by_metric.get(task.metric)
 
-    task = tasks.make(config.task.name, **config.task.options)
-    return compare(config, run, task, partial(rows, config, run), floors=floor)
+    counted_rows = lambda task: counted(rows(config, task), run)
+    return compare(config, run, make_task(config), counted_rows, floors=floor)
 
 
-def rows(config: Config, run: runs.Run, task: tasks.Task) -> Iterator[Row]:
-    """A row for each encoding. The run's fact `evaluation_programs` counts what is compiled."""
-    programs = 0
+def make_task(config: Config) -> tasks.Task:
+    """The task that all rows have."""
+    return tasks.make(config.task.name, **config.task.options)
+
+
+def rows(config: Config, task: tasks.Task) -> Iterator[Row]:
+    """A row for each encoding."""
     for name in config.encoding.names:
-        plan = _plan(config, task, name)
-        programs += len(
-            {
-                (evaluation.evaluator, evaluation.evaluator.shape(evaluation.length))
-                for evaluation in plan
-            }
-        )
-        model = transformer.build(config.model, encoding_of(config, name), task.vocab)
-        yield Row(name, task, model, plan, partial(_records, config, task), config.eval)
+        encoding, plan = encoding_of(config, name), _plan(config, task, name)
+        model = transformer.build(config.model, encoding, task.vocab)
+        yield Row(name, encoding, task, model, plan, partial(_records, config, task), config.eval)
+
+
+def counted(rows: Iterable[Row], run: runs.Run) -> Iterator[Row]:
+    """The rows; after the last one the run's fact `evaluation_programs` says how many programs
+    their evaluations compile.
+    """
+    programs = 0
+    for row in rows:
+        shapes = ((e.evaluator, e.evaluator.shape(e.length)) for e in row.plan)
+        programs += len({*shapes})
+        yield row
     run.fact(evaluation_programs=programs)
 
 

@@ -15,22 +15,29 @@ from posenc_jax.lab.summary import Summary
 
 def measure(config: Config, run: runs.Run) -> Summary:
     """Trains and tests every encoding; returns the summary."""
-    task = tasks.make(config.task.name, **config.task.options)
+    task = make_task(config)
+    return compare(config, run, task, partial(rows, config), metric=metric_of(task))
 
-    def rows(task):
-        for name in config.encoding.names:
-            yield _row(config, task, name)
 
-    return compare(config, run, task, rows, metric=metric_of(task))
+def make_task(config: Config) -> tasks.Task:
+    """The task that all rows have."""
+    return tasks.make(config.task.name, **config.task.options)
+
+
+def rows(config: Config, task: tasks.Task) -> Iterator[Row]:
+    """A row for each encoding."""
+    for name in config.encoding.names:
+        yield _row(config, task, name)
 
 
 def _row(config: Config, task: tasks.Task, name: str) -> Row:
     """An encoding, trained with a memory, whose weights read the longest documents in every way."""
-    model = model_of(config, task, encoding_of(config, name))
+    encoding = encoding_of(config, name)
+    model = model_of(config, task, encoding)
     read = {way: reader(model, config.model, way, config.window, config.memory) for way in WAYS}
     longest = max(config.eval.lengths)
     plan = [Evaluation(name, longest, Documents(config, task, read), f"{name}: read")]
-    return Row(name, task, read["memory"], plan, partial(_records, config, task))
+    return Row(name, encoding, task, read["memory"], plan, partial(_records, config, task))
 
 
 def _records(

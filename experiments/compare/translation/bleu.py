@@ -29,8 +29,7 @@ class Translator:
     def __init__(self, config: Config, task: tasks.Task, model: Model):
         self._task, self._width = task, int(task.width(max(config.eval.lengths)))
         self._rows = min(config.eval.examples, max(1, config.eval.tokens // self._width))
-        self._of_bytes = config.task.name not in tasks.CATALOG
-        self._metric = BLEU(tokenize="13a" if self._of_bytes else "none")
+        self._of_bytes, self._metric = _of_bytes(config), _bleu(config)
         self._decode = jax.jit(self._decoded(model), out_shardings=replicated())
 
     def __call__(self, params: Any, size: int) -> list[float]:
@@ -45,10 +44,6 @@ class Translator:
             [self._text(token_N) for token_N in token_BN[:rows]], [wanted]
         )
         return [score(token_BN).score for token_BN in token_SBN]
-
-    def signature(self) -> str:
-        """The settings of sacrebleu, after the first call."""
-        return str(self._metric.get_signature())
 
     def _decoded(self, model):
         index_B = jnp.arange(self._rows, dtype=jnp.int32)
@@ -72,3 +67,18 @@ class Translator:
             return text(token_N.tolist())
         ended_N = np.cumsum(token_N == EOS) > 0
         return " ".join(map(str, token_N[~ended_N].tolist()))
+
+
+def signature(config: Config) -> str:
+    """The settings of sacrebleu, which depend on the task alone."""
+    metric = _bleu(config)
+    metric.corpus_score(["one"], [["one"]])  # it counts the references only then
+    return str(metric.get_signature())
+
+
+def _of_bytes(config: Config) -> bool:
+    return config.task.name not in tasks.CATALOG
+
+
+def _bleu(config: Config) -> BLEU:
+    return BLEU(tokenize="13a" if _of_bytes(config) else "none")

@@ -6,7 +6,7 @@ from typing import Any
 
 from experiments.compare.comparison import Evaluation, Row, compare, lengths_and_control
 from experiments.compare.fields import encoding_of
-from experiments.compare.translation.bleu import Translator
+from experiments.compare.translation.bleu import Translator, signature
 from experiments.compare.translation.config import Config
 from posenc_jax.lab import runs, tasks
 from posenc_jax.lab.metrics import Scores
@@ -19,13 +19,24 @@ from posenc_jax.lab.tasks.source_target import paired
 
 def measure(config: Config, run: runs.Run) -> Summary:
     """Trains and tests every encoding; returns the summary."""
-    line = tasks.make(config.task.name, **config.task.options)
+    run.fact(bleu=signature(config))
+    baselines = partial(_baselines, config, _line(config))
+    return compare(config, run, make_task(config), partial(rows, config), baselines=baselines)
 
-    def rows(task):
-        for name in config.encoding.names:
-            yield _row(config, task, name, run)
 
-    return compare(config, run, paired(line), rows, baselines=partial(_baselines, config, line))
+def make_task(config: Config) -> tasks.Task:
+    """The task that all rows have: a line's question is the source, its answer the target."""
+    return paired(_line(config))
+
+
+def _line(config: Config) -> tasks.Task:
+    return tasks.make(config.task.name, **config.task.options)
+
+
+def rows(config: Config, task: tasks.Task) -> Iterator[Row]:
+    """A row for each encoding."""
+    for name in config.encoding.names:
+        yield _row(config, task, name)
 
 
 def encodings_of(config: Config, name: str) -> Encodings:
@@ -42,17 +53,17 @@ def _baselines(config: Config, line: tasks.Task, task: tasks.Task) -> Mapping[st
     return {**task.baselines(), f"{floor}, size {length}": exact_match}
 
 
-def _row(config: Config, task: tasks.Task, name: str, run: runs.Run) -> Row:
+def _row(config: Config, task: tasks.Task, name: str) -> Row:
     """An encoding, with the BLEU of its translations at every size."""
-    model = transformer.build(config.model, encodings_of(config, name), task.vocab)
+    encodings = encodings_of(config, name)
+    model = transformer.build(config.model, encodings, task.vocab)
     translator = Translator(config, task, model)
 
     def bleu(params: Any, evaluation: Evaluation, scores: Scores) -> Iterator[runs.Record]:
         scores_S = translator(params, evaluation.length)
-        run.fact(bleu=translator.signature())
         labels = {"encoding": evaluation.label, "split": "test", "length": evaluation.length}
         yield from runs.seed_records(
             config.train.steps, config.seed_range, labels, {"bleu": scores_S}
         )
 
-    return lengths_and_control(config, task, model, name, bleu)
+    return lengths_and_control(config, task, encodings, model, name, bleu)

@@ -1,9 +1,10 @@
 """Models with each method on one question about a canvas."""
 
 import math
+from collections.abc import Iterator
 from functools import partial
 
-from experiments.compare.comparison import compare, lengths_and_control, model_of
+from experiments.compare.comparison import Row, compare, lengths_and_control, model_of
 from experiments.compare.grids import options_of, task_of
 from experiments.compare.vision.config import Config, draws, rows_of
 from experiments.compare.vision.windows import shifted_windows
@@ -17,18 +18,24 @@ from posenc_jax.lab.tasks.canvas import ink_share
 
 def measure(config: Config, run: runs.Run) -> Summary:
     """Trains and tests every row; returns the summary."""
+    baselines = partial(_baselines, config)
+    return compare(config, run, make_task(config), partial(rows, config), baselines=baselines)
 
-    def rows(_):
-        for name in config.encoding.names:
-            axes = encodings.axes(name)
-            task = task_of(config, axes)
-            for label, windowed in rows_of(config, name):
-                model = model_of(config, task, encoding_of(config, name, windowed), axes)
-                yield lengths_and_control(config, task, model, label)
 
-    return compare(
-        config, run, task_of(config, axes=2), rows, baselines=partial(_baselines, config)
-    )
+def make_task(config: Config) -> tasks.Task:
+    """The task in positions of two axes; each row has it in those of its method."""
+    return task_of(config, axes=2)
+
+
+def rows(config: Config, task: tasks.Task) -> Iterator[Row]:
+    """The rows of each method, see `rows_of`."""
+    for name in config.encoding.names:
+        axes = encodings.axes(name)
+        placed = task_of(config, axes)
+        for label, windowed in rows_of(config, name):
+            encoding = encoding_of(config, name, windowed)
+            model = model_of(config, placed, encoding, axes)
+            yield lengths_and_control(config, placed, encoding, model, label)
 
 
 def encoding_of(config: Config, name: str, windowed: bool) -> Encoding:

@@ -20,14 +20,15 @@ from posenc_jax.lab.summary import Summary
 
 def measure(config: Config, run: runs.Run) -> Summary:
     """Measures every row, then the text; returns the summary."""
-    rows = [row.label for row in subjects(config)]
+    labels = [row.label for row in subjects(config)]
     keep = lambda _, records: run.log(records)
-    measure_rows(run, "order", rows, _measurer, config, keep, stage="row {}")
+    measure_rows(run, "order", labels, _measurer, config, keep, stage="row {}")
     text = text_config(config)
     with inside("text"):
         task = tasks.make(text.task.name, **text.task.options)
     run.fact(task=dict(task.facts))
-    comparison.train_and_evaluate(text, run, length_extrapolation.rows(text, run, task))
+    rows = length_extrapolation.rows(text, task)
+    comparison.train_and_evaluate(text, run, length_extrapolation.counted(rows, run))
     return summarise(run.records(), dict(task.baselines()))
 
 

@@ -217,10 +217,30 @@ class TrainConfig(Part):
 
 
 class CheckpointConfig(Part):
-    """Checkpoints: the seconds between two (0: one after each chunk), and how many are kept."""
+    """Checkpoints: the seconds between two (0: one after each chunk), and how many are kept.
+
+    at: steps, each the last of a chunk, whose checkpoints are kept as well, and never deleted.
+    """
 
     seconds: NonNegativeFloat = 60.0
     keep: Few = 2
+    at: Annotated[tuple[Count, ...], Distinct] = ()
+
+
+class StartConfig(Part):
+    """What a training starts from: a run, or a model of Hugging Face with `what` "weights".
+
+    run:      its folder; "": initial weights.
+    what:     "state" goes on with the run's training, from its weights, optimizer and step; all
+              that changes an update stays as it was. "weights" begins a new training.
+    step:     of the run's checkpoint; None: the last.
+    encoding: the row of the run; "": that of the same name, or the only one.
+    """
+
+    run: str = ""
+    what: Literal["state", "weights"] = "state"
+    step: Count | None = None
+    encoding: str = ""
 
 
 class EvalConfig(Part):
@@ -291,6 +311,7 @@ class TrainedConfig(ExperimentConfig):
     model: ModelConfig = ModelConfig()
     train: TrainConfig = TrainConfig()
     checkpoint: CheckpointConfig = CheckpointConfig()
+    start: StartConfig = StartConfig()
     profile: bool = False
 
 

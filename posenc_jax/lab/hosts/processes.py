@@ -89,9 +89,11 @@ def fetch(tree: Any) -> Any:
     return jax.tree.map(_whole, tree) if is_multiprocess() else jax.device_get(tree)
 
 
-def place(x: Any, sharding: jax.sharding.Sharding) -> jax.Array:
-    """Puts an array that every process has whole on devices as the sharding says."""
-    if sharding.is_fully_addressable:
+def place(x: Any, sharding: jax.sharding.Sharding | None) -> jax.Array:
+    """Puts an array that every process has whole on devices as the sharding says; None: on the
+    first device of this process.
+    """
+    if sharding is None or sharding.is_fully_addressable:
         return jax.device_put(x, sharding)
     host = np.asarray(x)
     return jax.make_array_from_callback(host.shape, sharding, lambda index: host[index])

@@ -12,7 +12,7 @@ import hashlib
 import logging
 import shutil
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -40,14 +40,14 @@ class Checkpoint(NamedTuple):
 
 
 class Checkpoints:
-    """The newest `keep` checkpoints of one tree in a folder.
+    """The newest `keep` checkpoints of one tree in a folder, and those of the steps `at`.
 
     `save` returns when the values are copied, and a thread writes them. If that fails, the next
     `save` or `wait` raises the error. With several processes the first one writes.
     """
 
-    def __init__(self, folder: Path, keep: int = 2):
-        self._folder, self._keep = folder, keep
+    def __init__(self, folder: Path, keep: int = 2, at: Collection[int] = ()):
+        self._folder, self._keep, self._at = folder, keep, at
         self._worker = ThreadPoolExecutor(1, "checkpoints")
         self._saving: Future | None = None
 
@@ -117,7 +117,8 @@ class Checkpoints:
         write_manifest(self._folder / str(step))
         failpoints.reach("sealed")
         for old in sorted(self._steps())[: -self._keep]:
-            self._remove(old)
+            if old not in self._at:
+                self._remove(old)
 
     def _manager(self, write: bool) -> ocp.CheckpointManager:
         alone = jax.process_index()

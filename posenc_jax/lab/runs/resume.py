@@ -21,9 +21,9 @@ class StageCheckpoints:
 
     def __init__(self, run: Run, stage: str, steps: int, config: CheckpointConfig):
         self._run, self._stage, self._steps = run, stage, steps
-        self._every, self._time = config.seconds, time.monotonic()
+        self._every, self._at, self._time = config.seconds, config.at, time.monotonic()
         folder = run.path / "checkpoints" / folder_name(stage.replace(" ", "_"))
-        self._checkpoints = Checkpoints(folder, config.keep)
+        self._checkpoints = Checkpoints(folder, config.keep, config.at)
         self.step = 0
 
     def __enter__(self) -> "StageCheckpoints":
@@ -59,9 +59,11 @@ class StageCheckpoints:
             return fresh
         return fill(fresh, (checkpoint or self._checkpoints.read(self.step)).leaves)
 
-    def due(self) -> bool:
-        """Returns whether to save now: `seconds` have passed, or a stop was requested."""
-        late = time.monotonic() - self._time >= self._every
+    def due(self, step: int) -> bool:
+        """Returns whether to save after `step` steps: `seconds` have passed, the step is one to
+        keep, or a stop was requested.
+        """
+        late = step in self._at or time.monotonic() - self._time >= self._every
         return signals.stop_requested() or processes.from_first(late)
 
     def save(self, step: int, state: Any) -> None:

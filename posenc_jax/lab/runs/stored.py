@@ -102,11 +102,15 @@ def file_sha256(path: Path) -> str:
 
 def finished(folders: Iterable[Path]) -> list[Path]:
     """Returns the folders of runs; a folder that is not a run is replaced by the finished runs
-    below it.
+    below it, without those inside of a run, which are evaluations of its weights.
     """
     runs = []
     for folder in folders:
-        below = sorted(path.parent for path in folder.glob("**/summary.json"))
+        below = sorted(
+            path.parent
+            for path in folder.glob("**/summary.json")
+            if not any((above / "config.json").is_file() for above in path.parent.parents)
+        )
         runs += [folder] if (folder / "config.json").is_file() or not below else below
     return runs
 

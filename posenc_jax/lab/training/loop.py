@@ -165,7 +165,7 @@ def fit(
             read(metrics, seconds)
 
     failpoints.reach("compiling")
-    sizes = chunk_sizes(steps, chunk)[math.ceil(done / chunk) :]
+    sizes = chunk_sizes(steps, chunk, done)
     for n, size in enumerate(sizes):
         data, rows = make_chunk(range(done, done + size))
         args = (data, size) if rows is None else (data, size, rows)
@@ -179,7 +179,7 @@ def fit(
         waiting, done = metrics, done + size
         ended = after is not None and after(state, done, metrics)
         failpoints.reach("training")
-        if checkpoints and checkpoints.due():
+        if checkpoints and checkpoints.due(done):
             read_waiting()
             checkpoints.save(done, state)
         if ended:
@@ -202,10 +202,12 @@ def train(
     begun: Callable[[State], None] = lambda state: None,
     validate: Callable[[State, int], None] | None = None,
     profile: Path | None = None,
+    start: Callable[[State], State] = lambda fresh: fresh,
 ) -> State:
     """Trains all seeds on batches that the program draws from a task; returns their final state.
 
     Args:
+      start: (the initial state) -> the state to start from; not called if there is a checkpoint.
       checkpoints: restore the state of the newest checkpoint, and save it between chunks.
       validate: called as validate(state, step) at about VALIDATIONS steps, evenly apart, and at the
         last one; the device waits for it.
@@ -218,6 +220,8 @@ def train(
     advance = chunk_runner(model, task, config, loss_mask)
     state = init_runner(model, optimizer(config), seeds, first_seed, config.fsdp)()
     state = checkpoints.restore(state) if checkpoints else state
+    if not (checkpoints and checkpoints.step):
+        state = start(state)
     whole = None if task.feed is not None else Chunk(devices.on_every_device(task.data))
     validated = validation_steps(config.steps, config.chunk)
 
@@ -251,6 +255,26 @@ def init_runner(model: Model, tx, seeds: int, first_seed: int = 0, fsdp: bool = 
     return jit_quick(make)
 
 
+def params_shapes(model: Model, seeds: int, fsdp: bool = False) -> Any:
+    """The shapes of the weights of `seeds` seeds, and the devices that hold them."""
+    params = jax.eval_shape(model.init, jax.random.key(0))
+    shaped = lambda shape, dtype: jax.ShapeDtypeStruct(
+        shape, dtype, sharding=devices.seed_sharding(shape, fsdp)
+    )
+    return jax.tree.map(lambda leaf: shaped((seeds, *leaf.shape), leaf.dtype), params)
+
+
+def from_weights(config: TrainConfig, fresh: State, params: Any) -> State:
+    """The state of a training that begins with these weights, leaves [S, ...].
+
+    fresh: an initial state of the same seeds.
+    """
+    init = lambda params: over_seeds(optimizer(config).init, params)
+    opt = jit_quick(lambda params: devices.by_seed(init(params), config.fsdp))(params)
+    average = None if fresh.average is None else jax.tree.map(jnp.copy, params)
+    return fresh._replace(params=params, opt=opt, average=average)
+
+
 def trainer(model: Model, task: Task, config: TrainConfig, loss_mask: bool) -> Trainer:
     """The trainer whose batches the program draws from a task, as `make_batch` says."""
     batch = lambda data, state, row: make_batch(task, data, config, state)
@@ -263,9 +287,12 @@ def chunk_runner(model: Model, task: Task, config: TrainConfig, loss_mask: bool)
     return trainer(model, task, config, loss_mask).advance
 
 
-def chunk_sizes(steps: int, chunk: int) -> list[int]:
-    """The number of steps in each compiled call: whole chunks, then the rest."""
-    return [chunk] * (steps // chunk) + ([steps % chunk] if steps % chunk else [])
+def chunk_sizes(steps: int, chunk: int, done: int = 0) -> list[int]:
+    """The number of steps in each compiled call after `done` steps; calls end at multiples of
+    `chunk`, and at `steps`.
+    """
+    ends = [*range(done - done % chunk + chunk, steps, chunk), steps] if done < steps else []
+    return [end - start for start, end in itertools.pairwise([done, *ends])]
 
 
 def validation_steps(steps: int, chunk: int) -> set[int]:

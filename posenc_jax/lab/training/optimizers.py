@@ -12,6 +12,7 @@ from typing import Annotated, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 
 from posenc_jax import registry
@@ -108,6 +109,11 @@ def schedule(config: TrainConfig) -> optax.Schedule:
     after = SCHEDULES[config.schedule.name](config.lr, after_warmup, config.warmup, **options)
     rise = optax.linear_schedule(0.0, config.lr, config.warmup)
     return optax.join_schedules([rise, after], [config.warmup])
+
+
+def rates(config: TrainConfig, steps: range) -> np.ndarray:
+    """The learning rates of these steps, counted from 0, float32 [N]."""
+    return np.asarray(jax.vmap(schedule(config))(jnp.arange(steps.start, steps.stop)), np.float32)
 
 
 def make(

@@ -81,7 +81,7 @@ def test_steps_a_second_are_those_of_all_seeds_together(tmp_path, monkeypatch):
     task = tasks.make("periodic")
     model = transformer.build(config.model, make("rope"), task.vocab)
     with runs.Run(tmp_path, {"experiment": "x"}) as run:
-        row = comparison.Row("rope", task, model, [], lambda params, one: ())
+        row = comparison.Row("rope", make("rope"), task, model, [], lambda params, one: ())
         comparison.train_row(config, row, run)
         actual = [r["value"] for r in run.records() if r["metric"] == "steps_per_second"]
     assert actual == [2.0] * 3
@@ -95,7 +95,7 @@ def test_a_length_that_does_not_fit_is_a_fact_with_its_reason(tmp_path):
 
     nothing: Any = None
     plan = [comparison.Evaluation("nope", length, None, f"nope at {length}") for length in (8, 16)]
-    row = comparison.Row("nope", nothing, nothing, plan, read)
+    row = comparison.Row("nope", nothing, nothing, nothing, plan, read)
     with runs.Run(tmp_path, CONFIG) as record:
         comparison.evaluate(row, record, None)
     with runs.Run(tmp_path, CONFIG) as record:

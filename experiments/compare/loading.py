@@ -1,0 +1,184 @@
+"""Loads the models of stored runs, and evaluates their weights again."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+
+import experiments
+from experiments.compare.comparison import Row
+from experiments.compare.fields import Config
+from experiments.compare.start import as_tuples
+from posenc_jax.encoding import Encoding
+from posenc_jax.lab import runs, tasks
+from posenc_jax.lab.config import imports
+from posenc_jax.lab.hosts.files import folder_name
+from posenc_jax.lab.model.transformer import Encodings, Model
+from posenc_jax.lab.runs import source
+from posenc_jax.lab.runs.checkpoints import fill
+from posenc_jax.options import FieldError, choices_for
+
+EVALUATIONS = "evaluations"  # the folder in a run's folder
+
+
+class Loaded(NamedTuple):
+    """A trained model: `model.apply(params, tokens_BT, layout)` gives its logits, and
+    `model.attention(params, tokens_BT, layout)` the weights of each layer, [B, H, Q, K].
+
+    params:   the weights of one seed; their average, if the training averaged them.
+    encoding: of an encoder-decoder its `Encodings`.
+    config:   of the run.
+    step:     training steps of these weights.
+    """
+
+    model: Model
+    params: Any
+    encoding: Encoding | Encodings
+    task: tasks.Task
+    config: Config
+    seed: int
+    step: int
+
+
+def load(
+    run: str | Path, encoding: str = "", seed: int | None = None, step: int | None = None
+) -> Loaded:
+    """The model of one encoding and seed of a run that compares encodings.
+
+    The run need not be finished. Its folder is only read.
+
+    Args:
+      run: its folder.
+      encoding: the name of a trained row; "": the only one.
+      seed: by default the first.
+      step: of a checkpoint; by default the last.
+
+    Raises:
+      FieldError: an argument that the run does not have, with the choices.
+      Refused: a checkpoint that is damaged, or of other shapes than the model of this code has.
+
+    Example:
+      trained = load("runs/rope_extrap", "rope")
+      logits_BTV = trained.model.apply(trained.params, tokens_BT, posenc_jax.full(1, 64))
+    """
+    path = Path(run)
+    config = read_config(path)
+    row = _row(path, config, encoding)
+    checkpoint = source.find(path, row.name, step)
+    trained, leaves = source.read_weights(checkpoint)
+    seed = trained[0] if seed is None else seed
+    if seed not in trained:
+        raise FieldError("seed", f"{seed}: {path} has the seeds {', '.join(map(str, trained))}")
+    of_seed = {name: leaf[trained.index(seed)] for name, leaf in leaves.items()}
+    params = fill(jax.eval_shape(row.model.init, jax.random.key(0)), of_seed)
+    return Loaded(row.model, params, row.encoding, row.task, config, seed, checkpoint.step)
+
+
+def read_config(run: Path) -> Config:
+    """The config of a stored run, whose own modules are imported first.
+
+    FieldError: the folder holds no run, or one that keeps no weights.
+    """
+    content, environment = source.stored_config(run)
+    if changed := imports.load_recorded(environment, content.get("imports", ())):
+        print(f"{run}: {changed} changed since the run", flush=True)
+    config = experiments.check(as_tuples(content))
+    if not isinstance(config, Config):
+        raise FieldError("run", f"{run}: {config.experiment} keeps no weights")
+    return config
+
+
+def _rows(config: Config) -> list[Row]:
+    module = experiments.module(config.experiment, "run")
+    return [*module.rows(config, module.make_task(config))]
+
+
+def _row(run: Path, config: Config, name: str) -> Row:
+    rows = {row.name: row for row in _rows(config)}
+    if not name and len(rows) == 1:
+        return next(iter(rows.values()))
+    if name not in rows:
+        reason = f"{run} trains {', '.join(rows)}; name one" if not name else ""
+        raise FieldError("encoding", reason or f"no row {name!r} in {run}{choices_for(name, rows)}")
+    return rows[name]
+
+
+def evaluate(
+    run: str | Path,
+    lengths: Sequence[int] = (),
+    encodings: Sequence[str] = (),
+    *,
+    encoding: str = "",
+    step: int | None = None,
+    name: str = "",
+) -> runs.StoredRun:
+    """Evaluates stored weights at other lengths, or under other encodings; returns the evaluation.
+
+    It is a run of its own in RUN/evaluations/NAME, which takes no training step; nothing else in
+    RUN is written. A second call with the same arguments says that it is finished, and reads it.
+
+    Args:
+      run: the folder of a run that compares encodings; it need not be finished.
+      lengths: those to evaluate at; (): those of the run.
+      encodings: those to evaluate under, as `eval.variants`; (): the trained one.
+      encoding: the trained encoding; "": every one that has a checkpoint.
+      step: of the checkpoints; by default the last.
+      name: of the folder; by default made from the arguments.
+
+    Raises:
+      FieldError: an argument that the run does not have, or a field of its config that the
+        experiment refuses.
+      Refused: the folder holds another evaluation, or a checkpoint is damaged.
+    """
+    config, workdir = evaluation(
+        Path(run), lengths, encodings, encoding=encoding, step=step, name=name
+    )
+    experiments.prepare(config, str(workdir))()
+    return runs.read(workdir)
+
+
+def evaluation(
+    run: Path,
+    lengths: Sequence[int] = (),
+    encodings: Sequence[str] = (),
+    *,
+    encoding: str = "",
+    step: int | None = None,
+    name: str = "",
+) -> tuple[dict[str, Any], Path]:
+    """The config of an evaluation, and its folder; arguments as of `evaluate`."""
+    before = read_config(run)
+    trained = {name: source.steps(run, name) for name in before.encoding.names}
+    if encoding and encoding not in trained:
+        raise FieldError(
+            "encoding", f"{run} did not train {encoding!r}{choices_for(encoding, trained)}"
+        )
+    every = sorted({n for name, steps in trained.items() for n in steps if encoding in ("", name)})
+    if not every or step not in (None, *every):
+        has = f"; choices: {', '.join(map(str, every))}" if every else ""
+        raise FieldError("step", f"{step}: {run} has no such checkpoint{has}")
+    done = every[-1] if step is None else step
+    chosen = [n for n, steps in trained.items() if done in steps and encoding in ("", n)]
+    if left := [n for n in trained if n not in chosen and not encoding]:
+        print(f"{run}: no checkpoint at step {done} of {', '.join(left)}, left out", flush=True)
+    parts = [encoding, f"step{step}" if step else "", *map(str, lengths), *encodings]
+    own_name = "-".join(filter(None, parts)) or "again"
+    workdir = run / EVALUATIONS / folder_name(name or own_name)
+    config = before.model_dump()
+    config["encoding"]["name"] = ",".join(chosen)
+    config["eval"] |= {"lengths": tuple(lengths)} if lengths else {}
+    config["eval"] |= {"variants": tuple(encodings)} if encodings else {}
+    config["train"]["steps"] = done
+    config["start"] = {"run": _path_in(workdir, run), "what": "state", "step": done}
+    config["wandb"]["mode"] = "disabled"
+    config["checkpoint"] = {}
+    config["profile"] = False
+    return config, workdir
+
+
+def _path_in(workdir: Path, run: Path) -> str:
+    """The path of the run, as an evaluation names it that was begun before the run was moved."""
+    if (workdir / "config.json").is_file():
+        return source.stored_config(workdir)[0].get("start", {}).get("run", "")
+    return str(run.resolve())

@@ -1,0 +1,303 @@
+"""What a training starts from, if not from initial weights: a checkpoint of another run, or a model
+of Hugging Face; the fields `start` of the config.
+
+With `start.what` "state" a training goes on: its weights, optimizer and step are those of the
+checkpoint, and its batches those of the steps that follow. With "weights" a new training begins:
+another task, length, optimizer, or encoding. The folder of the run has start.json: the id, the step
+and the hash of the checkpoint.
+"""
+
+import hashlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import experiments
+from posenc_jax.lab import runs
+from posenc_jax.lab.config import schema
+from posenc_jax.lab.config.errors import inside
+from posenc_jax.lab.config.sweeps import dotted
+from posenc_jax.lab.hosts import processes
+from posenc_jax.lab.hosts.exit_status import Refused
+from posenc_jax.lab.hosts.files import expanded, read_object, write_json
+from posenc_jax.lab.runs import source
+from posenc_jax.lab.runs.checkpoints import fill, named_leaves
+from posenc_jax.lab.runs.source import Source
+from posenc_jax.lab.training.loop import from_weights, params_shapes
+from posenc_jax.lab.training.step import State
+from posenc_jax.options import FieldError
+
+FILE = "start.json"
+# Fields that may differ where a training goes on: none of them changes an update, but for the
+# steps and the schedule, whose rates are compared.
+FREE = (
+    "checkpoint", "encoding.name", "eval", "first_seed", "imports", "profile", "seeds", "start",
+    "train.accumulate", "train.chunk", "train.fsdp", "train.remat", "train.schedule", "train.steps",
+    "wandb",
+)  # fmt: skip
+
+
+def check(config: schema.TrainedConfig, workdir: Path) -> None:
+    """Raises FieldError for a start that cannot be; nothing is asked of a run that has begun."""
+    start = config.start
+    if not start.run:
+        for field in start.model_dump(exclude_defaults=True):
+            raise FieldError(("start", field), "has no effect without start.run")
+        return
+    if (workdir / FILE).is_file():
+        return
+    folder = folder_of(start)
+    if folder.resolve() == workdir.resolve():
+        reason = f"{folder} is the folder of this run; give another --workdir"
+        raise FieldError("start.run", reason)
+    if is_huggingface(folder):
+        _check_huggingface(start)
+        return
+    checkpoints = {name: find(start, name) for name in config.encoding.names}
+    before = _stored(folder)
+    for seed in config.seed_range:
+        if seed not in before.seed_range:
+            has = f"{before.seed_range.start} to {before.seed_range.stop - 1}"
+            raise FieldError("seeds", f"{folder} has no seed {seed}, but {has}")
+    if start.what == "state":
+        _check_same(config, before, folder)
+        for name, checkpoint in checkpoints.items():
+            _check_goes_on(config, before, name, checkpoint)
+
+
+def folder_of(start: schema.StartConfig) -> Path:
+    """The folder that `start.run` names. FieldError: there is none."""
+    try:
+        folder = expanded(start.run)
+    except Refused as error:
+        raise FieldError("start.run", str(error)) from None
+    if not folder.is_dir():
+        raise FieldError("start.run", f"{folder}: no such folder")
+    return folder
+
+
+def is_huggingface(folder: Path) -> bool:
+    """Whether a folder holds a model of Hugging Face, and not a run."""
+    return (folder / "config.json").is_file() and any(folder.glob("*.safetensors"))
+
+
+def _check_huggingface(start: schema.StartConfig) -> None:
+    reason = "a model of Hugging Face has weights alone"
+    if start.what != "weights":
+        raise FieldError("start.what", f"{start.what!r}: {reason}; use 'weights'")
+    for field in ("step", "encoding"):
+        if getattr(start, field):
+            raise FieldError(("start", field), f"{getattr(start, field)!r}: {reason}; leave it out")
+
+
+def resolved(config: schema.TrainedConfig) -> schema.TrainedConfig:
+    """The config with the sizes of the model that it starts from, if that is one of Hugging Face.
+
+    FieldError: a field of `model` that is neither its default nor that of the folder.
+    """
+    try:
+        folder = expanded(config.start.run)
+    except Refused:  # `check` says why
+        return config
+    if not config.start.run or not is_huggingface(folder):
+        return config
+    from posenc_jax.lab.model.pretrained import released
+    from posenc_jax.lab.model.pretrained.tensors import read_json
+
+    with inside("start", "run"):
+        what = released(read_json(folder / "config.json"), config.model.dtype)
+    default = schema.ModelConfig(kind=what.config.kind)
+    for field in type(default).model_fields:
+        chosen, wanted = getattr(config.model, field), getattr(what.config, field)
+        if chosen not in (wanted, getattr(default, field)):
+            raise FieldError(("model", field), f"{chosen!r}; {folder} has {wanted!r}: leave it out")
+    return config.model_copy(update={"model": what.config})
+
+
+def find(start: schema.StartConfig, name: str) -> Source:
+    """The checkpoint that the row of this name starts from, verified.
+
+    FieldError: of a field of `start`: there is none. Refused: it is damaged.
+    """
+    folder = folder_of(start)
+    if is_huggingface(folder):
+        return _huggingface(folder)
+    with inside("start"):
+        return source.find(folder, source.find_stage(folder, name, start.encoding), start.step)
+
+
+def _huggingface(folder: Path) -> Source:
+    digest = hashlib.sha256()
+    for path in sorted([folder / "config.json", *folder.glob("*.safetensors")]):
+        with path.open("rb") as file:
+            digest.update(hashlib.file_digest(file, "sha256").digest())
+    return Source(folder, "", "", 0, digest.hexdigest())
+
+
+def _stored(folder: Path) -> schema.TrainedConfig:
+    """The config of the run in a folder, with the defaults of fields that are newer than it."""
+    with inside("start"):
+        content, _ = source.stored_config(folder)
+    with inside("start", "run"):
+        kind = experiments.config_class(content.get("experiment"))
+        config = schema.check(kind, as_tuples(content))
+    if not isinstance(config, schema.TrainedConfig):
+        raise FieldError(("start", "run"), f"{folder}: {config.experiment} keeps no weights")
+    return config
+
+
+def as_tuples(value: Any) -> Any:
+    """The value with lists as tuples, which configs hold instead."""
+    if isinstance(value, Mapping):
+        return {name: as_tuples(entry) for name, entry in value.items()}
+    return tuple(map(as_tuples, value)) if isinstance(value, list) else value
+
+
+def _check_same(config: schema.TrainedConfig, before: schema.TrainedConfig, folder: Path) -> None:
+    """FieldError: a field of the training differs from the run that goes on."""
+    ours, theirs = dotted(config.model_dump()), dotted(before.model_dump())
+    for field in {**ours, **theirs}:
+        if any(f"{field}.".startswith(f"{free}.") for free in FREE):
+            continue
+        if ours.get(field) != theirs.get(field):
+            raise FieldError(
+                tuple(field.split(".")),
+                f"{ours.get(field)!r}, but {folder} was trained with {theirs.get(field)!r}; with "
+                "start.what='weights' a new training starts from its weights",
+            )
+
+
+def _check_goes_on(
+    config: schema.TrainedConfig, before: schema.TrainedConfig, name: str, checkpoint: Source
+) -> None:
+    """FieldError: the row's own name differs, its steps end before the checkpoint, or a rate up to
+    the checkpoint is not that which it was trained with.
+    """
+    from posenc_jax.lab.training.optimizers import rates
+
+    if checkpoint.stage != name:
+        reason = f"{name} is not {checkpoint.stage}, whose training would go on"
+        raise FieldError("encoding.name", f"{reason}; use start.what='weights'")
+    steps, done = config.train.steps, checkpoint.step
+    if steps < done:
+        raise FieldError("train.steps", f"{steps} is less than the {done} that are done already")
+    if steps == done:
+        return
+    then, now = (rates(one.train, range(done)) for one in (before, config))
+    differs = np.flatnonzero(then != now)
+    if differs.size:
+        first = int(differs[0])
+        kept = [step for step in source.steps(checkpoint.run, name) if step <= first]
+        at = f"start.step={kept[-1]}" if kept else "a step kept by checkpoint.at"
+        fits = f"; it goes on from step {first} or before, {at}" if first > 1 else ""
+        raise FieldError(
+            ("train", "schedule"),
+            f"{config.train.schedule.name} over {steps} steps has a rate of {now[first]:.3g} at "
+            f"step {first + 1}, where {checkpoint.run} was trained with {then[first]:.3g}, so the "
+            f"first {done} steps are not those of a longer training{fits}; constant and wsd go on, "
+            "cosine and linear never",
+        )
+
+
+def only_evaluates(config: schema.TrainedConfig, name: str) -> bool:
+    """Whether the training that a row goes on with has all its steps already."""
+    start = config.start
+    if not start.run or start.what != "state":
+        return False
+    return find(start, name).step == config.train.steps
+
+
+def trained_params(config: schema.TrainedConfig, row: Any, run: runs.Run) -> Any:
+    """The weights of a row whose training is not continued, leaves [S, ...]."""
+    checkpoint = _recorded(config, row.name, run)
+    shapes = params_shapes(row.model, config.seeds, config.train.fsdp)
+    return fill(shapes, _weights(config, checkpoint))
+
+
+def begin(config: schema.TrainedConfig, row: Any, run: runs.Run, fresh: State) -> State:
+    """The state that the training of a row starts from.
+
+    fresh: the initial state, which is replaced in whole or in part.
+
+    Refused: an array that does not fit the model, by name.
+    """
+    if not config.start.run:
+        return fresh
+    checkpoint = _recorded(config, row.name, run)
+    print(f"{row.name}: starts from {checkpoint.described()}", flush=True)
+    if config.start.what == "state":
+        return fill(fresh, _of_seeds(config, checkpoint, *source.read_state(checkpoint)))
+    leaves = _weights(config, checkpoint)
+    params = fill(fresh.params, _fitting(row.name, fresh.params, leaves))
+    return from_weights(config.train, fresh, params)
+
+
+def _recorded(config: schema.TrainedConfig, name: str, run: runs.Run) -> Source:
+    """The checkpoint that a row starts from, which start.json names from then on.
+
+    Refused: an earlier start of this run began from another one.
+    """
+    checkpoint = find(config.start, name)
+    path = run.path / FILE
+    entries: dict[str, Any] = read_object(path) if path.is_file() else {}
+    before = entries.get(name, {}).get("sha256", checkpoint.sha256)
+    if processes.from_first(before != checkpoint.sha256):
+        reason = f"{name} started from {before}, not {checkpoint.sha256}; bring that back"
+        raise Refused(f"workdir: {path}: {reason}, or choose another folder")
+    entry = {**checkpoint._asdict(), "run": str(checkpoint.run.resolve())}
+    entries[name] = {"what": config.start.what, **entry}
+    if processes.is_first():
+        write_json(path, entries)
+    run.fact(start=entries)
+    return checkpoint
+
+
+def _weights(config: schema.TrainedConfig, checkpoint: Source) -> Mapping[str, np.ndarray]:
+    """The weights of a checkpoint by their names in the model, [S, ...]."""
+    if not checkpoint.stage:
+        from posenc_jax.lab.model import pretrained
+
+        params = pretrained.load(checkpoint.run).params
+        for_all = lambda leaf: np.broadcast_to(leaf, (config.seeds, *leaf.shape))
+        return {name: for_all(leaf) for name, leaf in named_leaves(params).items()}
+    return _of_seeds(config, checkpoint, *source.read_weights(checkpoint))
+
+
+def _of_seeds(
+    config: schema.TrainedConfig,
+    checkpoint: Source,
+    trained: list[int],
+    leaves: Mapping[str, np.ndarray],
+) -> Mapping[str, np.ndarray]:
+    """The arrays [S, ...] of the config's seeds, which are among the trained ones.
+
+    Refused: the checkpoint lacks one.
+    """
+    for seed in config.seed_range:
+        if seed not in trained:
+            raise Refused(f"{checkpoint.described()}: no seed {seed}; it has {trained}")
+    rows = [trained.index(seed) for seed in config.seed_range]
+    return {name: leaf[rows] for name, leaf in leaves.items()}
+
+
+def _fitting(row: str, params: Any, leaves: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
+    """The arrays for a model whose encoding may be another one. What the encoding learns is taken
+    where it has the same name and shape, else drawn anew; a printed line says so.
+    """
+    wanted = named_leaves(params)
+    of_encoding = lambda name: "['encoding']" in name
+    form = lambda tree, name: (tree[name].shape, tree[name].dtype) if name in tree else None
+    drawn = [
+        name
+        for name, leaf in wanted.items()
+        if of_encoding(name) and leaf.size and form(leaves, name) != form(wanted, name)
+    ]
+    unused = [name for name in leaves if of_encoding(name) and name not in wanted]
+    said = [f"{', '.join(drawn)} drawn anew"] if drawn else []
+    said += [f"{', '.join(unused)} of the source not used"] if unused else []
+    if said:
+        print(f"{row}: {'; '.join(said)}", flush=True)
+    kept = {name: leaf for name, leaf in leaves.items() if name not in unused}
+    return kept | {name: np.asarray(processes.fetch(wanted[name])) for name in drawn}

@@ -1,0 +1,62 @@
+"""Evaluates the weights of a run at other lengths, or under other encodings.
+
+    python scripts/evaluate.py runs/rope_extrap --lengths=4096,8192
+    python scripts/evaluate.py runs/rope_extrap --encodings=rope,yarn,ntk --lengths=128,2048
+    python scripts/evaluate.py runs/extrap --encoding=alibi --lengths=4096   # one of its rows
+    python scripts/evaluate.py runs/rope_extrap --step=500 --name=half       # a kept checkpoint
+    python scripts/report.py runs/rope_extrap/evaluations/4096-8192          # its report again
+
+The evaluation is a run of its own in RUN/evaluations/NAME, in the format of all runs; nothing else
+in RUN is written. RUN need not be finished. A second call says that the evaluation is finished.
+What cannot be evaluated is refused in one line, with exit status 2.
+"""
+
+import argparse
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1]))  # the package need not be installed
+
+from experiments import job
+from experiments.compare import loading
+from posenc_jax.options import FieldError
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Returns the exit status, as of train.py."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("run", type=Path, metavar="RUN", help="the folder of a run")
+    parser.add_argument("--lengths", default="", metavar="N,N", help="by default those of the run")
+    parser.add_argument("--encodings", default="", metavar="NAME,NAME",
+                        help="that read the weights, as eval.variants")  # fmt: skip
+    parser.add_argument("--encoding", default="", help="the trained one; by default all of the run")
+    parser.add_argument("--step", type=int, help="of the checkpoint; by default the last")
+    parser.add_argument("--name", default="", help="of the evaluation's folder")
+    flags = parser.parse_args(arguments)
+    try:
+        config, workdir = loading.evaluation(
+            flags.run, _numbers(flags.lengths), _words(flags.encodings), encoding=flags.encoding,
+            step=flags.step, name=flags.name,
+        )  # fmt: skip
+    except ValueError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    return job.run(config, str(workdir), named=True)
+
+
+def _words(text: str) -> list[str]:
+    return [word for word in text.split(",") if word]
+
+
+def _numbers(text: str) -> list[int]:
+    words = _words(text)
+    for word in words:
+        if not word.isdecimal():
+            raise FieldError("--lengths", f"{word!r} is not a whole number")
+    return [int(word) for word in words]
+
+
+if __name__ == "__main__":
+    sys.exit(main())
