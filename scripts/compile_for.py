@@ -35,10 +35,10 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # the package need not be installed
 
+from posenc_jax.lab.hosts import chips
+from posenc_jax.lab.hosts.chips import COMPILED
 from posenc_jax.lab.hosts.files import write_text
 from posenc_jax.lab.report.markdown import replace_between
-from scripts.accelerators import chips
-from scripts.accelerators.chips import CHIPS
 
 ROOT = Path(__file__).parents[1]
 TOLERANCE = 0.1
@@ -57,7 +57,7 @@ def compile_one(chip: str, name: str, known_key: str) -> dict[str, Any]:
     from scripts.accelerators.collectives import collectives
     from scripts.accelerators.programs import programs
 
-    program, kind = programs()[name], CHIPS[chip]
+    program, kind = programs()[name], COMPILED[chip]
     with compile_for(kind.backend, chips.devices(kind, program.chips)):
         lowered = program.lower()
         versions = [importlib.metadata.version(package) for package in kind.packages]
@@ -103,7 +103,7 @@ def compile_apart(chip: str, name: str, known_key: str, seconds: float) -> dict[
 
 def versions(chip: str) -> dict[str, str]:
     """Returns the compiler's versions, the date and the machine."""
-    packages = {name: importlib.metadata.version(name) for name in CHIPS[chip].packages}
+    packages = {name: importlib.metadata.version(name) for name in COMPILED[chip].packages}
     machine = f"{os.cpu_count()} cores, {platform.machine()}, Python {platform.python_version()}"
     return {**packages, "date": str(datetime.date.today()), "machine": machine}
 
@@ -124,7 +124,7 @@ def matching(chip: str, only: str) -> list[str]:
         kind, method, form, *_ = name.split("/")
         if kind != "attention" or form == "dense":
             return True
-        with compile_for(CHIPS[chip].backend):
+        with compile_for(COMPILED[chip].backend):
             return takes_form(method, form)
 
     return [name for name in chosen if can_be(name)]
@@ -211,7 +211,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("chip", choices=CHIPS)
+    parser.add_argument("chip", choices=COMPILED)
     parser.add_argument("--only", default="*", help="patterns of names, with commas between them")
     parser.add_argument("--seconds", type=float, default=1800.0, help="the most for one program")
     parser.add_argument("--check", action="store_true", help="compares, and writes nothing")

@@ -26,6 +26,7 @@ from posenc_jax.lab.training.loop import train
 from posenc_jax.lab.training.optimizers import schedule
 from posenc_jax.lab.training.progress import Progress
 from posenc_jax.lab.training.step import State
+from posenc_jax.lab.training.throughput import Meter, work
 
 
 class Evaluation(NamedTuple):
@@ -169,16 +170,20 @@ def train_row(config: schema.TrainedConfig, row: Row, run: runs.Run) -> State:
     labels = {"encoding": name, "split": "train", "length": config.train.length}
     rate = schedule(config.train)
 
-    def log(metrics, seconds):
+    meter = Meter(work(model, config.model, task, config.train), len(seeds))
+
+    def log(metrics, timing):
         step, steps = int(metrics["step"].max()), metrics["step"].shape[1]
+        speed = meter(steps, timing)
         values = {
             "loss": metrics["loss"].mean(axis=1),
             "grad_norm": metrics["grad_norm"].mean(axis=1),
             "learning_rate": np.full(len(seeds), rate(step - 1)),
-            "steps_per_second": np.full(len(seeds), steps / seconds),  # of all seeds together
+            **{name: np.full(len(seeds), value) for name, value in speed.values().items()},
         }
         run.log(runs.seed_records(step, seeds, labels, values))
-        progress.update(step, float(values["loss"].mean()))
+        speed = meter.typical() if step == config.train.steps else speed
+        progress.update(step, float(values["loss"].mean()), speed.words())
 
     valid = Evaluator(model, task, limits, "valid") if limits else None
     validate = valid and partial(_validate, config, task, valid, {**labels, "split": "valid"}, run)

@@ -105,6 +105,12 @@ METRICS: dict[str, Metric] = {
     "completed": Metric("completion", "share of bytes that count", "higher"),
     "grad_norm": Metric("gradient norm", "", None),
     "learning_rate": Metric("learning rate", "", None),
+    "steps_per_second": Metric("steps per second", "", "higher"),
+    "step_seconds": Metric("time of a step", "seconds", "lower"),
+    "tokens_per_second": Metric("tokens per second", "", "higher"),
+    "waiting_for_data": Metric("waiting for data", "share of the time", "lower"),
+    "peak_memory_gib": Metric("peak memory", "GiB", "lower"),
+    "mfu": Metric("MFU", "share of the devices' peak", "higher"),
 }
 # Metrics that are the loss to the base 2.
 BITS = tuple(name for name, row in METRICS.items() if row.score is loss and row.divisor != 1)

@@ -14,9 +14,10 @@ from jax.experimental import pallas
 from posenc_jax import encodings, make
 from posenc_jax.backends import form_choice, target
 from posenc_jax.lab.config.schema import ModelConfig, TrainConfig
+from posenc_jax.lab.hosts import chips
 from posenc_jax.lab.model import transformer
 from scripts import compile_for
-from scripts.accelerators import chips, programs
+from scripts.accelerators import programs
 from scripts.accelerators.collectives import collectives
 from scripts.accelerators.first_training import first_training
 

@@ -161,6 +161,24 @@ def free_bytes() -> float:
     return _free_on_host() if jax.default_backend() == "cpu" else math.inf
 
 
+def peak_bytes() -> float | None:
+    """Returns the most bytes that a device of this process has had in use, or on a CPU this
+    process; None if not known.
+    """
+    stats = [device.memory_stats() or {} for device in jax.local_devices()]
+    peaks = [stat["peak_bytes_in_use"] for stat in stats if "peak_bytes_in_use" in stat]
+    return max(peaks) if peaks else _peak_on_host() if jax.default_backend() == "cpu" else None
+
+
+def _peak_on_host() -> float | None:
+    """Returns the largest resident memory of this process so far."""
+    try:
+        lines = Path("/proc/self/status").read_text().splitlines()
+        return 1024 * next(int(line.split()[1]) for line in lines if line.startswith("VmHWM"))
+    except (OSError, StopIteration):
+        return None
+
+
 def _free_on_host() -> float:
     """Returns the bytes available on this machine and within this process's cgroup."""
     try:

@@ -29,11 +29,11 @@ def show(
       ValueError: the folder holds no finished run.
     """
     # They import Matplotlib, which takes a fifth of a run's start.
-    from posenc_jax.lab.report import length_table, profile, tables, terminal, webpage
+    from posenc_jax.lab.report import length_table, profile, speed, tables, terminal, webpage
 
     run, console = runs.read(workdir), console or Console()
     lead, shown = (sections or length_table.page)(run)
-    shown = [*shown, *profile.sections(run.path)]
+    shown = [*shown, *speed.sections(run), *profile.sections(run.path)]
     for section in shown:
         terminal.show(section, console)
     tables.save(run.path / "tables", shown)

@@ -17,8 +17,11 @@ from typing import Any
 
 SPLITS = ("train", "valid", "test")
 FIELDS = ("step", "seed", "labels", "metric", "value")
-# Metrics of wall-clock time: all others are the same in every run of one config.
-TIMES = frozenset({"evaluation_seconds", "steps_per_second", "seconds"})
+# Metrics of wall-clock time and memory: all others are the same in every run of one config.
+TIMES = frozenset({
+    "evaluation_seconds", "seconds", "steps_per_second", "step_seconds", "tokens_per_second",
+    "waiting_for_data", "peak_memory_gib", "mfu",
+})  # fmt: skip
 Record = dict[str, Any]
 
 _METRIC = re.compile(r"[a-z][a-z0-9_]*")

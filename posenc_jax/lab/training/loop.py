@@ -6,7 +6,6 @@
 import functools
 import itertools
 import math
-import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -29,6 +28,7 @@ from posenc_jax.lab.tasks.task import Batch, Task
 from posenc_jax.lab.training.optimizers import Optimizer, optimizer
 from posenc_jax.lab.training.profile import traced
 from posenc_jax.lab.training.step import State, initial, make_batch, update
+from posenc_jax.lab.training.throughput import Stopwatch, Timing
 
 VALIDATIONS = 8
 
@@ -131,7 +131,7 @@ def fit(
     steps: int,
     chunk: int,
     make_chunk: Callable[[range], Chunk],
-    read: Callable[[dict[str, np.ndarray], float], None] = lambda metrics, seconds: None,
+    read: Callable[[dict[str, np.ndarray], Timing], None] | None = None,
     after: Callable[[State, int, dict[str, jax.Array]], bool | None] | None = None,
     checkpoints: StageCheckpoints | None = None,
     begun: Callable[[State], None] = lambda state: None,
@@ -145,46 +145,49 @@ def fit(
       chunk: steps of one program.
       make_chunk: (numbers of the steps) -> what they read. It is called while the device computes
         the chunk before.
-      read: called as read(metrics, seconds) with the metrics of each chunk, [S, steps of the
-        chunk], and the time since the chunk before. It is called after the next chunk has been
-        dispatched, so the device never waits for the host.
+      read: called as read(metrics, timing) with the metrics of each chunk, [S, steps of the chunk],
+        and when it ran. It is called after the next chunk has been dispatched, so the device never
+        waits for the host.
       after: called as after(state, step, metrics) after each chunk; the training ends where it
         returns True. The next chunk overwrites the state's arrays.
       checkpoints: save the state between chunks.
       begun: called once with the state after the first chunk has been dispatched.
       profile: the folder for a trace of the second chunk, or of the only one; see `traced`.
     """
-    done, started, waiting = int(processes.fetch(state.step)[0]), time.perf_counter(), None
+    done = int(processes.fetch(state.step)[0])
+    waiting: Any = None  # metrics and timing of the chunk before
 
     def read_waiting():
-        nonlocal started, waiting
-        if waiting is not None:
-            metrics, waiting = processes.fetch(waiting), None
-            now = time.perf_counter()  # before `read`, which may wait for the next chunk
-            seconds, started = now - started, now
-            read(metrics, seconds)
+        nonlocal waiting
+        if waiting is not None and read is not None:
+            (metrics, timing), waiting = waiting, None
+            read(processes.fetch(metrics), timing.result())
 
     failpoints.reach("compiling")
     sizes = chunk_sizes(steps, chunk, done)
-    for n, size in enumerate(sizes):
-        data, rows = make_chunk(range(done, done + size))
-        args = (data, size) if rows is None else (data, size, rows)
-        if profile is not None and n == min(1, len(sizes) - 1):
-            state, metrics = traced(profile, advance, state, *args)
-        else:
-            state, metrics = advance(state, *args)
-        if n == 0:
-            begun(state)
-        read_waiting()
-        waiting, done = metrics, done + size
-        ended = after is not None and after(state, done, metrics)
-        failpoints.reach("training")
-        if checkpoints and checkpoints.due(done):
+    with Stopwatch() as stopwatch:
+        for n, size in enumerate(sizes):
+            with stopwatch.reading():
+                data, rows = make_chunk(range(done, done + size))
+            args = (data, size) if rows is None else (data, size, rows)
+            if profile is not None and n == min(1, len(sizes) - 1):
+                state, metrics = traced(profile, advance, state, *args)
+            else:
+                state, metrics = advance(state, *args)
+            timing = None if read is None else stopwatch.dispatched(metrics)
+            if n == 0:
+                begun(state)
             read_waiting()
-            checkpoints.save(done, state)
-        if ended:
-            break
-    read_waiting()
+            waiting, done = (metrics, timing), done + size
+            with stopwatch.pause():
+                ended = after is not None and after(state, done, metrics)
+                failpoints.reach("training")
+                if checkpoints and checkpoints.due(done):
+                    read_waiting()
+                    checkpoints.save(done, state)
+            if ended:
+                break
+        read_waiting()
     if checkpoints:
         checkpoints.save(done, state)
     return state
@@ -197,7 +200,7 @@ def train(
     seeds: int,
     first_seed: int,
     loss_mask: bool,
-    read: Callable[[dict[str, np.ndarray], float], None],
+    read: Callable[[dict[str, np.ndarray], Timing], None],
     checkpoints: StageCheckpoints | None = None,
     begun: Callable[[State], None] = lambda state: None,
     validate: Callable[[State, int], None] | None = None,
@@ -228,8 +231,8 @@ def train(
     def make_chunk(steps: range) -> Chunk:
         return Chunk(_fed(task, config, every_seed, steps)) if whole is None else whole
 
-    def read_finite(metrics, seconds):
-        read(metrics, seconds)
+    def read_finite(metrics, timing):
+        read(metrics, timing)
         refuse_not_finite(metrics, every_seed)
 
     def after(state, step, metrics):

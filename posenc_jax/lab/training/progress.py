@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
@@ -10,7 +10,7 @@ from rich.progress import Progress as Bar
 
 
 class Progress:
-    """Shows step, loss, steps a second and time left; at the end the time that it took.
+    """Shows step, loss, speed and time left; at the end the time that it took.
 
     Use as a context manager. It says "compiling" until the first update.
 
@@ -51,17 +51,21 @@ class Progress:
     def __exit__(self, kind, error, trace) -> None:
         self._bar.stop()
 
-    def update(self, step: int, loss: float | None = None) -> None:
-        """Shows that `step` steps are done, and the latest loss, if there is one."""
+    def update(self, step: int, loss: float | None = None, speed: Sequence[str] = ()) -> None:
+        """Shows that `step` steps are done, the latest loss, and the words of `Throughput`, the
+        first of them before the time left; if there are none, the steps per second.
+        """
         (task,) = self._bar.tasks
         self._bar.update(task.id, completed=step)
         parts, ended = [] if loss is None else [f"loss {loss:.4f}"], step == self._total
         if task.speed:  # rich leaves out the first steps, which include compiling
             rate = f"{task.speed:.1f}" if task.speed < 1000 else f"{task.speed:.0f}"
             remaining = [] if ended else [f"{_clock_face(task.time_remaining or 0)} left"]
-            parts += [f"{rate} steps/s", *remaining]
+            parts += [speed[0] if speed else f"{rate} steps/s", *remaining]
         if ended:
             parts.append(f"{_clock_face(self._clock() - self._began)} in all")
+        if task.speed:
+            parts += speed[1:]
         figures = "  ".join(parts)
         self._bar.update(task.id, figures=figures)
         now, (last_step, last_time) = self._clock(), self._shown

@@ -15,6 +15,7 @@ from posenc_jax.lab.hosts import failpoints
 from posenc_jax.lab.model import transformer
 from posenc_jax.lab.training import evaluation
 from posenc_jax.lab.training.evaluation import Evaluator
+from posenc_jax.lab.training.throughput import Timing
 from tests.lab.runs.test_runs import CONFIG, RECORD
 
 SIZES = (16, 40)
@@ -67,13 +68,13 @@ def test_a_program_is_compiled_once(tmp_path, monkeypatch):
     assert len(lowered) == len(SIZES) + 1, "and that of validation"
 
 
-def test_steps_a_second_are_those_of_all_seeds_together(tmp_path, monkeypatch):
+def test_rates_are_those_of_each_seed(tmp_path, monkeypatch):
     """They were multiplied by the number of seeds."""
     steps_SN = np.tile(np.arange(1, 5), (3, 1))
     metrics = {"step": steps_SN} | dict.fromkeys(("loss", "grad_norm"), np.ones((3, 4)))
 
     def stands_in(model, task, config, seeds, first_seed, loss_mask, read, *rest):
-        read(metrics, 2.0)
+        read(metrics, Timing(2.0, 0.5))
 
     monkeypatch.setattr(comparison, "train", stands_in)
     config = experiments.check(common.config("length_extrapolation", task={"name": "periodic"},
@@ -83,8 +84,12 @@ def test_steps_a_second_are_those_of_all_seeds_together(tmp_path, monkeypatch):
     with runs.Run(tmp_path, {"experiment": "x"}) as run:
         row = comparison.Row("rope", make("rope"), task, model, [], lambda params, one: ())
         comparison.train_row(config, row, run)
-        actual = [r["value"] for r in run.records() if r["metric"] == "steps_per_second"]
-    assert actual == [2.0] * 3
+        values = lambda name: [r["value"] for r in run.records() if r["metric"] == name]
+        assert values("steps_per_second") == [2.0] * 3
+        assert values("step_seconds") == [0.5] * 3
+        assert values("waiting_for_data") == [0.25] * 3
+        tokens = config.train.batch * task.width(config.train.length)
+        assert values("tokens_per_second") == [2.0 * tokens] * 3
 
 
 def test_a_length_that_does_not_fit_is_a_fact_with_its_reason(tmp_path):

@@ -7,6 +7,8 @@ from matplotlib.figure import Figure
 from rich.console import Console
 
 from posenc_jax.lab import report, runs
+from posenc_jax.lab.report import speed
+from posenc_jax.lab.training.throughput import Throughput
 from tests.lab.report.test_report import Page
 from tests.support.report_runs import NASTY
 
@@ -31,6 +33,25 @@ def presented(tmp_path):
     out = io.StringIO()
     report.show(tmp_path, lambda run: ("what it is", SECTIONS), Console(file=out, width=60))
     return tmp_path, out.getvalue()
+
+
+def test_a_run_whose_records_have_its_speed_has_a_table_of_it(tmp_path):
+    labels = {"encoding": "rope", "split": "train", "length": 8}
+    numbers = [Throughput(1 / s, s, 96 / s, 0.25, 1.5) for s in (9.0, 0.004, 0.005, 0.004)]
+    with runs.Run(tmp_path, {"experiment": "test_of_sections"}) as run:
+        for step, chunk in enumerate(numbers, 1):
+            values = {name: [value] * 2 for name, value in chunk.values().items()}
+            run.log(runs.seed_records(step, [0, 1], labels, values))
+        run.finish({})
+    (section,) = speed.sections(runs.read(tmp_path))
+    (grid,) = section.parts
+    assert list(grid.columns) == ["training\n ", *list(speed.COLUMNS)[:-1]], "no MFU on a CPU"
+    assert grid.rows == [["rope", "24,000", "4", "25", "1.5"]]
+    assert "each of the 2 seeds" in grid.caption
+    with runs.Run(tmp_path / "old", {"experiment": "test_of_sections"}) as run:
+        run.log(runs.seed_records(1, [0], labels, {"steps_per_second": [2.0]}))
+        run.finish({})
+    assert speed.sections(runs.read(tmp_path / "old")) == [], "control: an older run"
 
 
 def test_the_terminal_shows_what_is_not_folded(presented):

@@ -56,5 +56,17 @@ def test_the_bar_shows_loss_rate_and_time_left():
     assert "compiling" in text, "before the first update"
 
 
+def test_the_speed_of_a_training_stands_around_the_time_left_once_it_is_known():
+    now, out = [0.0], io.StringIO()
+    words = ["81.3 ms/step", "15.2k tokens/s", "waits 0%"]
+    with Progress(100, "rope", Console(file=out), clock=lambda: now[0]) as progress:
+        for step, at in ((10, 60.0), (20, 70.0), (30, 80.0)):
+            now[0] = at
+            progress.update(step, 1.0, words)
+    first, *_, last = out.getvalue().splitlines()
+    assert first == "rope: step 10/100  loss 1.0000", "its time is that of compiling"
+    assert last.endswith("loss 1.0000  81.3 ms/step  1:10 left  15.2k tokens/s  waits 0%")
+
+
 def test_a_dumb_terminal_gets_lines():
     assert "\x1b" not in show(terminal=True, seconds=1.0, TERM="dumb")
