@@ -14,8 +14,8 @@ from flax import linen, nnx
 
 import posenc_jax
 from posenc_jax import CATALOG, Dims, Encoding, chain, each_layer, frame, full, make, per_layer
-from posenc_jax.huggingface import from_row
-from posenc_jax.huggingface.rotary import on_channels, sharper
+from posenc_jax.huggingface.own_readers import from_row
+from posenc_jax.huggingface.rotary_parts import on_channels, sharper
 from posenc_jax.lab.definitions.trial_options import SMALL
 
 DIMS = Dims(model=16, heads=2, head=8, layers=2)

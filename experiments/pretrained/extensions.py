@@ -12,7 +12,8 @@ from posenc_jax import encodings
 from posenc_jax.encoding import Encoding
 from posenc_jax.huggingface import from_huggingface
 from posenc_jax.huggingface.fields import SHARES, Fields
-from posenc_jax.huggingface.rotary import FULL, ROTARY, rope_dictionary
+from posenc_jax.huggingface.rotary import FULL, Rotary, rope_dictionary
+from posenc_jax.huggingface.types import ROWS
 from posenc_jax.lab.config.schema import MOST_LENGTH
 from posenc_jax.lab.model.pretrained import Released, released
 from posenc_jax.options import FieldError
@@ -60,7 +61,7 @@ def extended(config: Mapping[str, Any], factor: float, length: int | None = None
         raise FieldError(LENGTHS[0], reason)
     rope_type = rope.get("rope_type", "type", default="default")
     rope_type = "dual_chunk" if fields.get(DUAL) else rope_type
-    if kind not in ROTARY:
+    if not isinstance(ROWS[kind], Rotary):
         return Extended(source, trained, {"plain": source.encoding})
     if rope_type != "default":
         plain = _edited({**config, DUAL: None}, rope_type="default")
@@ -120,7 +121,7 @@ def _of_whole_heads(
 
 def _rotation(source: Released, config: Mapping) -> tuple[float, int]:
     """The base of rope, and the channels of a head that turn."""
-    fields, model = Fields(config), ROTARY[config["model_type"]]
+    fields, model = Fields(config), ROWS[config["model_type"]]
     base = fields.get("rope_theta", "rotary_emb_base", default=model.base)
     base = _rope(fields).get("rope_theta", default=base)
     share = _rope(fields).get(SHARES[0], default=fields.get(*SHARES, default=model.share or 1.0))

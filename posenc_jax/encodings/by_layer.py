@@ -32,13 +32,13 @@ def chunked(chunk: int) -> Encoding:
 
 
 @recorded
-def stepped(temperature: float, floor: int) -> Encoding:
-    """Multiplies the logits of a query at t by 1 + temperature ln(1 + floor((t + 1) / floor))."""
+def stepped(temperature: float, floor: int, ahead: int = 1) -> Encoding:
+    """Multiplies logits of a query at t by 1 + temperature ln(1 + floor((t + ahead) / floor))."""
     require(temperature >= 0, "temperature", temperature, "must be 0 or more")
     require(floor >= 1, "floor", floor, "must be 1 or more")
 
     def temper(params, count, q_pos_BQ, dims):
-        steps_BQ = jnp.floor((with_axes(q_pos_BQ).astype(float) + 1) / floor)
+        steps_BQ = jnp.floor((with_axes(q_pos_BQ).astype(float) + ahead) / floor)
         return (1 + temperature * jnp.log1p(steps_BQ))[..., None]
 
     return Encoding(temper=temper)

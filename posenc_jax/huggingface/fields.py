@@ -33,7 +33,7 @@ NotNegative = Annotated[float, Bound(0)]
 Share = Annotated[float, Bound(0, 1)]
 Several = tuple[float, ...]
 
-# The type of each field that is read, wherever in the file it stands.
+# The type of each field that is read, wherever in the file it stands. Others are configs of parts.
 TYPES: dict[str, Any] = {
     **dict.fromkeys(("model_type", "position_embedding_type", "rope_type", "type"), str),
     **dict.fromkeys((*WIDTH, *HEADS, *HEAD), Size),
@@ -45,12 +45,16 @@ TYPES: dict[str, Any] = {
     "chunked_attention": Mapping,
     "dual_chunk_attention_config": Mapping,
     "full_attention": Mapping,
+    "hybrid": Mapping,
+    "hybrid_sliding": Mapping,
+    "indexed_attention": Mapping,
     "rope_parameters": Mapping,
     "rope_scaling": Mapping,
     "sliding_attention": Mapping,
     "text_config": Mapping,
     # the model around the attention
-    **dict.fromkeys(("add_cross_attention", "attention_bias", "is_decoder", "mlp_bias"), bool),
+    **dict.fromkeys(("add_cross_attention", "attention_bias", "mlp_bias"), bool),
+    **dict.fromkeys(("is_decoder", "is_encoder_decoder"), bool),
     **dict.fromkeys(("rms_norm_eps", "layer_norm_epsilon", "layer_norm_eps"), Positive),
     **dict.fromkeys(("hidden_act", "activation_function", "hidden_activation"), str),
     **dict.fromkeys(("intermediate_size", "n_inner", "d_ff", "num_key_value_heads"), Size),
@@ -80,6 +84,7 @@ TYPES: dict[str, Any] = {
     "floor_scale": Count,
     "global_attn_every_n_layers": Layers,
     "global_rope_theta": Positive,
+    "layer_rope_theta": Several,
     "layer_types": tuple[str, ...],
     "local_attention": Count,
     "local_rope_theta": Positive,
@@ -93,11 +98,17 @@ TYPES: dict[str, Any] = {
     "rotary": bool,
     "rotary_dim": Size,
     "rotary_emb_base": Positive,
-    "sliding_window": Count,
+    "sliding_window": Whole,
+    "attention_window_size": Count,
+    "block_types": tuple[str, ...],
     "sliding_window_pattern": Layers | str,
     "sliding_window_size": Count,
     "use_sliding_window": bool,
     # scalings of rope
+    "alpha": Positive,
+    "llama_4_scaling_beta": NotNegative,
+    "long_mscale": Positive,
+    "short_mscale": Positive,
     "attention_factor": NotNegative,
     "beta_fast": NotNegative,
     "beta_slow": NotNegative,
@@ -119,6 +130,22 @@ TYPES: dict[str, Any] = {
     "sparse_attention_enabled": object,
     "sparse_attention_last_q": object,
     "sparse_attention_threshold": object,
+    # tables and switches
+    "block_size": Count,
+    "max_decoder_position_embeddings": Count,
+    "max_encoder_position_embeddings": Count,
+    "max_source_positions": Count,
+    "max_target_positions": Count,
+    "pad_token_id": Whole,
+    "rotary_value": bool,
+    "use_absolute_embeddings": bool,
+    "use_learned_position_embeddings": bool,
+    "use_mem_rope": bool,
+    "use_positional_embedding": bool,
+    "use_rotary_embedding": bool,
+    "window_size": Count,
+    "attention_layers": tuple[str, ...],
+    "attention_types": object,
     # biases
     "alibi_bias_max": Positive,
     "max_relative_positions": int,
@@ -177,8 +204,14 @@ class Fields:
                 path = (*self.path, name)
                 self.places.pop(name, None)
                 self.places[name] = path
-                return typed(path, TYPES[name], value)
+                return typed(path, TYPES.get(name, Mapping), value)
         return default
+
+    def replaced(self, name: str, value: Any) -> "Fields":
+        """The fields with another value of one of them."""
+        other = Fields({**self.fields, name: value}, *self.path)
+        other.read, other.places = self.read, self.places
+        return other
 
     def need(self, *names: str) -> Any:
         """Returns the value as `get` does. FieldError: none of the names has a value."""

@@ -1,12 +1,10 @@
 """Rotary models of Hugging Face: the windows, bases and scalings of their layers."""
 
-import dataclasses
 import math
 import re
 from collections.abc import Mapping
 from typing import Any, Literal, NamedTuple
 
-import jax.numpy as jnp
 import numpy as np
 
 from posenc_jax.combinators import by_order, chain, per_layer
@@ -16,14 +14,24 @@ from posenc_jax.encodings.by_layer import chunked, stepped
 from posenc_jax.encodings.rotary_axes import Order
 from posenc_jax.encodings.rotary_scaling import louder, root_temperature
 from posenc_jax.encodings.rotation import Pairing
+from posenc_jax.huggingface import rotary_parts
 from posenc_jax.huggingface.fields import HEAD, HEADS, SHARES, WIDTH, Fields
 from posenc_jax.options import FieldError, choices_for, shown
-from posenc_jax.recipes import recorded
 
 FULL, LOCAL, CHUNKED = "full_attention", "sliding_attention", "chunked_attention"
+NONE = "linear_attention"  # and other types of layers without attention
 TYPES = "default", "linear", "dynamic", "yarn", "longrope", "llama3", "proportional"
-OLDER_TYPES = {"su": "longrope", "mrope": "default"}
+# Other names of these.
+OLDER_TYPES = {
+    "su": "longrope",
+    "mrope": "default",
+    "deepseek_yarn": "yarn",
+    "telechat3-yarn": "yarn",
+}
 MOST_LAYERS = 4096
+# Names of types of layers that do what another type does.
+ALIKE = {"indexed_attention": FULL, "attention": FULL, "hybrid": FULL, "hybrid_sliding": LOCAL}
+WITHOUT = NONE, "conv", "mamba", "mlp", "moe", "recurrent"
 
 
 class Rotary(NamedTuple):
@@ -33,66 +41,66 @@ class Rotary(NamedTuple):
     local_base: that of layers with a window, where those are never scaled.
     pairing:    pairs of channels, as in `rope`.
     share:      of a head's channels that turn; None: always all.
-    window:     tokens that layers with a window see, the query's own included; 0: none has one.
+    share_of:   an older field for the share: the number of channels that turn.
+    window:     tokens that layers with a window see, the query's own included; 0: none has one;
+                None: the model does not read `sliding_window`.
     every:      the last of so many layers has no window; 0: all layers are alike.
     late:       layers from `max_window_layers` on have the window, if it is switched on.
     nope_every: the last of so many layers does not turn; 0: all do.
     local_only: where layers have windows, those without do not turn.
-    around:     tokens of a window with the query in its middle; every layer but each third has it.
+    radius:     the window is that on either side of the query, its own not counted.
+    around:     tokens of a window and its other side; every layer but each third has it.
     chunk:      positions of a chunk, in layers that turn; 0: no chunks.
     channels:   the field that says how many channels turn: the first, or of DeepSeek the last.
+    width:      of these channels, where the config does not say it.
     order:      of M-RoPE's sections.
+    sections:   M-RoPE's, where the config does not say them.
     dual_chunk: the model may have dual chunk attention.
+    hybrid:     `layer_types` may have layers without attention.
+    by_layer:   the field with the base of each layer, 0 for layers that do not turn.
+    by_type:    `rope_parameters` of types of layers, where the config does not have them.
+    scaling:    `rope_parameters`, where the config does not have them.
+    pattern:    the types of layers where the config does not have them: G for all tokens, L for a
+                window, N for no attention.
+    types:      what the model means by types of layers in `block_types`.
+    change:     further changes of the rotation: "backwards" turns the other way, "values" turns
+                values too, "head" turns the first head alone.
     """
 
     base: float | None = 10_000.0
     local_base: float | None = None
     pairing: Pairing = "half"
     share: float | None = None
-    window: int = 0
+    share_of: str = ""
+    window: int | None = None
     every: int = 0
     late: bool = False
     nope_every: int = 0
     local_only: bool = False
+    radius: bool = False
     around: int = 0
     chunk: int = 0
     channels: Literal["", "rotary_dim", "qk_rope_head_dim"] = ""
+    width: int = 64
     order: Order | None = None
+    sections: tuple[int, ...] = ()
     dual_chunk: bool = False
+    hybrid: bool = False
+    by_layer: str = ""
+    by_type: Mapping[str, Any] = {}
+    scaling: Mapping[str, Any] = {}
+    pattern: str = ""
+    types: Mapping[str, str] = {}
+    change: Literal["", "backwards", "values", "head"] = ""
 
 
-PLAIN = "arcee", "falcon", "gemma", "granite", "llama", "olmo", "olmo2", "seed_oss"
-ROTARY = {
-    **dict.fromkeys((*PLAIN, "starcoder2"), Rotary()),
-    **dict.fromkeys(("codegen", "gptj"), Rotary(pairing="interleaved", channels="rotary_dim")),
-    "cohere": Rotary(500_000.0, pairing="interleaved"),
-    "cohere2": Rotary(pairing="interleaved", window=4096, every=4, local_only=True),
-    **dict.fromkeys(
-        ("deepseek_v2", "deepseek_v3"), Rotary(pairing="interleaved", channels="qk_rope_head_dim")
-    ),
-    "exaone4": Rotary(window=4096, every=4, local_only=True),
-    "gemma2": Rotary(window=4096, every=2),
-    "gemma3_text": Rotary(1_000_000.0, 10_000.0, window=4096, every=6),
-    "gemma4_text": Rotary(None, window=512, every=6),
-    **dict.fromkeys(("glm", "glm4"), Rotary(pairing="interleaved", share=0.5)),
-    **dict.fromkeys(("gpt_neox", "stablelm"), Rotary(share=0.25)),
-    "gpt_oss": Rotary(None, window=128, every=2),
-    "helium": Rotary(100_000.0, pairing="interleaved"),
-    "llama4_text": Rotary(500_000.0, pairing="interleaved", nope_every=4, chunk=8192),
-    **dict.fromkeys(("ministral", "mistral"), Rotary(window=4096)),
-    "mixtral": Rotary(1_000_000.0),
-    "modernbert": Rotary(160_000.0, 10_000.0, around=128),
-    **dict.fromkeys(("nemotron", "persimmon", "phi"), Rotary(share=0.5)),
-    "olmo3": Rotary(500_000.0, 500_000.0, window=4096, every=4),
-    "phi3": Rotary(share=1.0),
-    **dict.fromkeys(("qwen2", "qwen2_moe", "qwen3"), Rotary(late=True, dual_chunk=True)),
-    **dict.fromkeys(
-        ("qwen2_5_vl_text", "qwen2_vl_text"), Rotary(1_000_000.0, late=True, order="sections")
-    ),
-    "qwen3_moe": Rotary(dual_chunk=True),
-    "qwen3_vl_text": Rotary(500_000.0, order="interleaved"),
-    "smollm3": Rotary(2_000_000.0, nope_every=4),
-}
+class Turned(NamedTuple):
+    """How the queries and keys of a layer turn: its base, None for that of the model; and whether
+    they do.
+    """
+
+    turns: bool = True
+    base: float | None = None
 
 
 def rotary(model: Rotary, config: Fields) -> Encoding:
@@ -100,29 +108,25 @@ def rotary(model: Rotary, config: Fields) -> Encoding:
     has them.
     """
     neighbours = model.pairing == "interleaved"
-    config.check("position_embedding_type", "absolute", *(["rope_gptj"] if neighbours else []))
+    if "position_embedding_type" not in config.read:  # otherwise it chose this row
+        config.check("position_embedding_type", "absolute", *(["rope_gptj"] if neighbours else []))
     if model.channels == "rotary_dim":
         config.check("rotary", True)
-    if model.around:
-        window = config.get("local_attention", default=model.around) // 2 + 1
-    else:
-        on = config.get("use_sliding_window", default=not (model.late or model.nope_every))
-        unsaid = "sliding_window" not in config.fields
-        window = config.get("sliding_window", default=model.window if unsaid else 0)
-        window = window if on else 0
-    config.check("sliding_window_size", window)
-    turns = _turning_layers(model, config)
-    types = _layer_types(model, config, window, turns)
-    if model.local_only and window:
-        turns = [layer_type == LOCAL for layer_type in types]
+    window = _window(model, config)
+    turned = _turning_layers(model, config)
+    types = _layer_types(model, config, window, [layer.turns for layer in turned])
+    if model.local_only and window and not (model.by_layer and config.get(model.by_layer)):
+        turned = [Turned(layer_type == LOCAL) for layer_type in types]
     unturned = Encoding()
     if model.chunk and config.get("attn_temperature_tuning", default=True):
         floor = config.get("floor_scale", default=8192)
         unturned = stepped(config.get("attn_scale", default=0.1), floor)
     chunk = config.get("attention_chunk_size", default=model.chunk) if model.chunk else 0
 
-    def layer(layer_type: str, turned: bool) -> Encoding:
-        parts = [_turned(model, config, layer_type) if turned else unturned]
+    def layer(layer_type: str, turned: Turned) -> Encoding:
+        if layer_type == NONE:
+            return rotary_parts.without_attention()
+        parts = [_turned(model, config, layer_type, turned.base) if turned.turns else unturned]
         if layer_type == LOCAL:
             near = make("window", distance=window - 1)
             parts.append(near if model.order is None else by_order(near))
@@ -130,10 +134,19 @@ def rotary(model: Rotary, config: Fields) -> Encoding:
             parts.append(chunked(chunk))
         return parts[0] if len(parts) == 1 else chain(*parts)
 
-    if (period := math.lcm(len(types), len(turns))) > MOST_LAYERS:
-        reason = f"{len(types)} types and {len(turns)} layers that turn or not give {period} layers"
+    if (period := math.lcm(len(types), len(turned))) > MOST_LAYERS:
+        reason = (
+            f"{len(types)} types and {len(turned)} layers that turn or not give {period} layers"
+        )
         raise FieldError((*config.path, "layer_types"), reason)
-    rows = [(types[n % len(types)], turns[n % len(turns)]) for n in range(period)]
+    rows = [(types[n % len(types)], turned[n % len(turned)]) for n in range(period)]
+    listed = model.by_layer, "layer_types", "block_types", "no_rope_layers"
+    every_layer = any(config.fields.get(name) for name in listed)  # else one period of layers
+    repeats = lambda length: (
+        (every_layer or period % length == 0)
+        and all(row == rows[n % length] for n, row in enumerate(rows))
+    )
+    rows = rows[: next(filter(repeats, range(1, period + 1)))]
     by_row = {row: layer(*row) for row in dict.fromkeys(rows)}
     return by_row[rows[0]] if len(by_row) == 1 else per_layer([by_row[row] for row in rows])
 
@@ -150,30 +163,62 @@ def rope_dictionary(config: Fields) -> tuple[str, Mapping[str, Any]]:
     return ("rope_scaling", older) if older else ("rope_parameters", newer)
 
 
-def _turning_layers(model: Rotary, config: Fields) -> list[bool]:
-    """Whether each layer turns, for one period of layers."""
+def _window(model: Rotary, config: Fields) -> int:
+    """Tokens that a layer with a window sees, 0 if no layer has one."""
+    on = config.get("use_sliding_window", default=not (model.late or model.nope_every))
+    if model.around:
+        window = config.get("local_attention", default=model.around) // 2
+    elif model.window is None:
+        window = 0
+    else:
+        unsaid = not {"sliding_window", "attention_window_size"} & config.fields.keys()
+        window = config.get(
+            "sliding_window", "attention_window_size", default=model.window if unsaid else 0
+        )
+        window = window if on else 0
+        if window and config.get("use_bidirectional_attention") is True:  # Gemma 3's code halves it
+            window = window // 2 + 1
+    config.check("sliding_window_size", window)
+    config.get("use_bidirectional_attention")  # which tokens are seen is not positions
+    return window + 1 if window and model.radius else window
+
+
+def _turning_layers(model: Rotary, config: Fields) -> list[Turned]:
+    """How each layer turns, for one period of layers."""
+    if model.by_layer and (bases := config.get(model.by_layer)):
+        return [Turned(bool(base), base or None) for base in bases]
     if not model.nope_every:
-        return [True]
+        return [Turned()]
     every = config.get("no_rope_layer_interval", default=model.nope_every)
     turns = config.get("no_rope_layers") or [1] * (every - 1) + [0]
-    return [bool(turned) for turned in turns]
+    return [Turned(bool(layer)) for layer in turns]
 
 
 def _layer_types(model: Rotary, config: Fields, window: int, turns: list[bool]) -> list[str]:
-    """The type of each layer, for one period of layers: FULL, LOCAL or CHUNKED."""
-    pattern = config.get("sliding_window_pattern", default=model.every)
+    """The type of each layer, for one period of layers: FULL, LOCAL, CHUNKED or NONE."""
+    every = config.get("global_attn_every_n_layers", default=model.every)
+    pattern = config.get("sliding_window_pattern", default=every)
+    listed_by = "block_types" if model.types else "layer_types"
     late = config.get("max_window_layers", default=28)
     first = config.get("global_attn_every_n_layers", default=3) if model.around else 0
-    listed = (
-        config.need("layer_types") if window and model.nope_every else config.get("layer_types")
-    )
-    for n, layer_type in enumerate(listed or ()):
-        allowed = [FULL, *([LOCAL] if window else []), *([CHUNKED] if model.chunk else [])]
-        if layer_type not in allowed:
-            reason = f"{shown(layer_type)}{choices_for(layer_type, allowed)}"
-            raise FieldError((*config.path, "layer_types", n), reason)
+    listed = config.need("layer_types") if window and model.nope_every else config.get(listed_by)
     if listed:
-        return list(listed)
+        alike: dict[str, str] = {**ALIKE, **dict.fromkeys(WITHOUT, NONE), **model.types}
+        types: list[str] = [alike.get(name, name) for name in listed]
+        allowed = [
+            FULL, *([LOCAL] if window else []), *([CHUNKED] if model.chunk else []),
+            *([NONE] if model.hybrid else []),
+        ]  # fmt: skip
+        for n, layer_type in enumerate(types):
+            if layer_type not in allowed:
+                reason = f"{shown(listed[n])}{choices_for(layer_type, allowed)}"
+                raise FieldError((*config.path, listed_by, n), reason)
+        return types
+    if model.pattern:
+        names = {"G": FULL, "L": LOCAL if window else FULL, "N": NONE}
+        return [names[letter] for letter in model.pattern]
+    if model.hybrid:
+        return list(config.need("layer_types"))
     if model.chunk:
         return [CHUNKED if turned else FULL for turned in turns]
     if model.around:
@@ -188,7 +233,7 @@ def _layer_types(model: Rotary, config: Fields, window: int, turns: list[bool]) 
     return [LOCAL] * (pattern - 1) + [FULL] if pattern else [LOCAL]
 
 
-def _turned(model: Rotary, config: Fields, layer_type: str) -> Encoding:
+def _turned(model: Rotary, config: Fields, layer_type: str, layer_base: float | None) -> Encoding:
     """The rotary part of the layers of type `layer_type`."""
     base, local = config.get("rope_theta", "rotary_emb_base", default=model.base), False
     if model.local_base is not None:
@@ -198,12 +243,13 @@ def _turned(model: Rotary, config: Fields, layer_type: str) -> Encoding:
         )
         local = layer_type == LOCAL
         base = local_base if local else base
-    rope = _parameters(config, layer_type, scaled=not local)
+    rope = _parameters(model, config, layer_type, scaled=not local)
     if rope is None:
         return Encoding()
-    if (base := rope.get("rope_theta", default=base)) is None:
+    if (base := layer_base or rope.get("rope_theta", default=base)) is None:
         reason = "is missing; the model needs it"
         raise FieldError((*config.path, "rope_parameters"), reason)
+    rope.get("rope_theta")
     rope_type: str = rope.get("rope_type", "type", default="default")
     rope_type = OLDER_TYPES.get(rope_type, rope_type)
     if rope_type not in TYPES:
@@ -212,6 +258,8 @@ def _turned(model: Rotary, config: Fields, layer_type: str) -> Encoding:
     share = 1.0
     if model.share is not None or rope_type == "proportional":
         share = config.get(*SHARES, default=model.share or 1.0)
+        if model.share_of and (count := config.get(model.share_of)):
+            share = count / (_head(config) or count)
         share = rope.get(SHARES[0], default=share)
     for name in SHARES:
         config.check(name, 1, share)
@@ -219,27 +267,35 @@ def _turned(model: Rotary, config: Fields, layer_type: str) -> Encoding:
     last = model.channels == "qk_rope_head_dim"
     pairing = "half" if last and config.get("rope_interleave") is False else model.pairing
     turn = {"base": base, "pairing": pairing}
-    width = config.need(model.channels) if model.channels else 0
+    width = config.get(model.channels, default=model.width) if model.channels else 0
     head = width or _head(config)
     if rope_type == "proportional":
         encoding, share = make("p_rope", share=share, **turn), 1.0
         rope.check("factor", 1)
-    elif model.order is not None and rope_type == "default":
-        rope.get("mrope_interleaved")
-        encoding = make("mrope", sections=rope.need("mrope_section"), order=model.order, **turn)
+    elif model.order is not None:
+        encoding = _by_sections(model, rope, config, rope_type, turn)
+    elif model.change == "head":
+        encoding = rotary_parts.on_first_head(make("mhrope", heads=(1, 0, 0), **turn))
     elif model.dual_chunk and config.get("dual_chunk_attention_config"):
         encoding = _dual_chunk(config.inside("dual_chunk_attention_config"), rope, rope_type, turn)
     else:
         encoding = _scaled(rope, config, rope_type, turn)
+    if model.change == "backwards":
+        encoding = rotary_parts.backwards(encoding)
+    if model.change == "values":
+        encoding = rotary_parts.values_too(encoding)
     if head:  # refuses a width that does not pair, and lists of another length
         any_key: Any = np.zeros(2, np.uint32)  # none of these methods draws parameters
         encoding.init(any_key, Dims(head, 1, int(head * share) or 1))
     if last:
         encoding = _deepseek(encoding, rope, rope_type, width)
     elif width:
-        encoding = on_channels(encoding, width)
+        encoding = rotary_parts.on_channels(encoding, width)
     elif share < 1:
-        encoding = on_channels(encoding, share)
+        encoding = rotary_parts.on_channels(encoding, share)
+    if growth := rope.get("llama_4_scaling_beta"):
+        length = rope.need("original_max_position_embeddings")
+        encoding = chain(encoding, stepped(growth, length, ahead=0))
     rope.refuse_unread(re.compile(""))
     return encoding
 
@@ -250,14 +306,31 @@ def _head(config: Fields) -> int | None:
     return config.get(*HEAD) or (width // heads if width and heads else None)
 
 
-def _parameters(config: Fields, layer_type: str, scaled: bool) -> Fields | None:
+def _parameters(model: Rotary, config: Fields, layer_type: str, scaled: bool) -> Fields | None:
     """The dictionary of one layer type; None if such layers have no positions."""
     name, dictionary = rope_dictionary(config)
-    if not {FULL, LOCAL, CHUNKED} & set(dictionary):
+    if not {"rope_scaling", "rope_parameters"} & config.fields.keys():
+        dictionary = model.by_type or model.scaling
+        config = config.replaced(name, dictionary)
+    names = {ALIKE.get(key, key): key for key in dictionary}
+    if not {FULL, LOCAL, CHUNKED} & set(names):
         return config.inside(name, empty=not scaled)
-    if layer_type not in dictionary:
+    if layer_type not in names:
         raise FieldError((*config.path, name, layer_type), "is missing; the model has such layers")
-    return None if dictionary[layer_type] is None else config.inside(name, layer_type)
+    key = names[layer_type]
+    return None if dictionary[key] is None else config.inside(name, key)
+
+
+def _by_sections(
+    model: Rotary, rope: Fields, config: Fields, rope_type: str, turn: dict[str, Any]
+) -> Encoding:
+    """M-RoPE, of rope or of one of its scalings."""
+    assert model.order is not None
+    rope.get("mrope_interleaved")
+    sections = rope.get("mrope_section", default=model.sections) or rope.need("mrope_section")
+    if rope_type == "default":
+        return make("mrope", sections=sections, order=model.order, **turn)
+    return rotary_parts.by_sections(_scaled(rope, config, rope_type, turn), sections, model.order)
 
 
 def _scaled(rope: Fields, config: Fields, rope_type: str, turn: dict[str, Any]) -> Encoding:
@@ -267,6 +340,10 @@ def _scaled(rope: Fields, config: Fields, rope_type: str, turn: dict[str, Any]) 
     if rope_type == "linear":
         return make("pi", factor=rope.need("factor"), **turn)
     if rope_type == "dynamic":
+        if alpha := rope.get("alpha"):  # of Hunyuan, where the other fields are not read
+            for name in ("factor", "beta_fast", "beta_slow", "mscale", "mscale_all_dim"):
+                rope.get(name)
+            return make("ntk", factor=alpha, **turn)
         most = config.need("max_position_embeddings")
         return make("dynamic_ntk", length=most, alpha=rope.need("factor"), **turn)
     name = "original_max_position_embeddings"
@@ -283,17 +360,25 @@ def _scaled(rope: Fields, config: Fields, rope_type: str, turn: dict[str, Any]) 
         rope.need("factor")
     factor = rope.get("factor") or config.need("max_position_embeddings") / length
     if rope_type == "longrope":
-        lists = {"short": rope.need("short_factor"), "long": rope.need("long_factor")}
-        plain = make("longrope", factor=1.0, **lists, **turn)
-        temperature = math.sqrt(1 + math.log(max(factor, 1)) / math.log(length))
-    else:
-        rope.get("finetuned")  # the authors' code reads it for the type "dynamic-yarn" alone
-        beta = {"beta_fast": rope.get("beta_fast") or 32.0}
-        beta["beta_slow"] = rope.get("beta_slow") or 1.0
-        ramp = "pairs_truncated" if rope.get("truncate", default=True) else "pairs"
-        plain = make("ntk_by_parts", factor=factor, ramp=ramp, **beta, **turn)
-        scales = rope.get("mscale", default=0.0), rope.get("mscale_all_dim", default=0.0)
-        temperature = root_temperature(factor, *(scales if all(scales) else ()))
+        return _longrope(rope, factor, length, turn)
+    rope.get("finetuned")  # the authors' code reads it for the type "dynamic-yarn" alone
+    beta = {"beta_fast": rope.get("beta_fast") or 32.0}
+    beta["beta_slow"] = rope.get("beta_slow") or 1.0
+    ramp = "pairs_truncated" if rope.get("truncate", default=True) else "pairs"
+    plain = make("ntk_by_parts", factor=factor, ramp=ramp, **beta, **turn)
+    scales = rope.get("mscale", default=0.0), rope.get("mscale_all_dim", default=0.0)
+    temperature = root_temperature(factor, *(scales if all(scales) else ()))
+    return louder(plain, rope.get("attention_factor", default=temperature))
+
+
+def _longrope(rope: Fields, factor: float, length: int, turn: dict[str, Any]) -> Encoding:
+    """LongRoPE, with one temperature, or of Phi-3.5-MoE with one for each list."""
+    lists = {"short": rope.need("short_factor"), "long": rope.need("long_factor")}
+    plain = make("longrope", factor=1.0, **lists, **turn)
+    if rope.get("short_mscale") or rope.get("long_mscale"):
+        scales = rope.need("short_mscale"), rope.need("long_mscale")
+        return rotary_parts.louder_by_length(plain, *scales, length)
+    temperature = math.sqrt(1 + math.log(max(factor, 1)) / math.log(length))
     return louder(plain, rope.get("attention_factor", default=temperature))
 
 
@@ -314,60 +399,14 @@ def _dual_chunk(dual: Fields, rope: Fields, rope_type: str, turn: dict[str, Any]
         dual.get(f"sparse_attention_{name}")
     dual.refuse_unread(re.compile(""))
     encoding = make("dual_chunk", chunk=size - local, most=size, **turn)
-    return chain(encoding, sharper_past(trained)) if trained else encoding
-
-
-@recorded
-def sharper_past(length: int) -> Encoding:
-    """Multiplies logits by (1 + 0.1 ln max(1, n / length))^2 in a sequence of n tokens."""
-
-    def temper(params, count, length_BQ, dims):
-        stretch_BQ = jnp.maximum(length_BQ.astype(float) / length, 1)
-        return jnp.square(1 + 0.1 * jnp.log(stretch_BQ))[..., None]
-
-    return Encoding(place=lambda key, layout: layout.length_BT, temper=temper)
+    return chain(encoding, rotary_parts.sharper_past(trained)) if trained else encoding
 
 
 def _deepseek(encoding: Encoding, rope: Fields, rope_type: str, width: int) -> Encoding:
     """The encoding on a head's last channels; the square of YaRN's divisor multiplies the products
     of all channels.
     """
-    encoding = on_channels(encoding, width, last=True)
+    encoding = rotary_parts.on_channels(encoding, width, last=True)
     if rope_type == "default" or not (scale := rope.get("mscale_all_dim", default=0.0)):
         return encoding
-    return sharper(encoding, root_temperature(rope.need("factor"), scale) ** 2)
-
-
-@recorded
-def sharper(encoding: Encoding, factor: float) -> Encoding:
-    """The encoding with the products of queries and keys multiplied by the factor."""
-    return encoding._replace(temper=lambda *_: jnp.full((1, 1, 1), factor))
-
-
-@recorded
-def on_channels(encoding: Encoding, channels: float, last: bool = False) -> Encoding:
-    """The rotary encoding on the first, or the last, channels of a head.
-
-    channels: a whole number of them, or a share of the head's as a float.
-    """
-    table, rotate = encoding.table, encoding.rotate
-    assert table is not None
-    assert rotate is not None
-
-    def cut(head: int) -> slice:
-        width = channels if isinstance(channels, int) else int(head * channels)
-        return slice(head - width, head) if last else slice(0, width)
-
-    narrow = lambda dims: dataclasses.replace(dims, head=len(range(dims.head)[cut(dims.head)]))
-
-    def turn_part(factors, x_BTHC, side):
-        part = cut(x_BTHC.shape[-1])
-        turned = rotate(factors, x_BTHC[..., part], side)
-        ends = x_BTHC[..., : part.start], x_BTHC[..., part.stop :]
-        return jnp.concatenate([ends[0], turned, ends[1]], axis=-1)
-
-    return encoding._replace(
-        init=lambda key, dims: encoding.init(key, narrow(dims)),
-        table=lambda params, placed, dims: table(params, placed, narrow(dims)),
-        rotate=turn_part,
-    )
+    return rotary_parts.sharper(encoding, root_temperature(rope.need("factor"), scale) ** 2)

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 
 from posenc_jax.combinators import pick_layer
 from posenc_jax.encoding import Encoding
-from posenc_jax.huggingface import from_huggingface
+from posenc_jax.huggingface import from_huggingface, parts_from_huggingface
 from posenc_jax.huggingface.fields import HEAD, HEADS, LAYERS, WIDTH, Fields
 from posenc_jax.lab.config.schema import ModelConfig, check
 from posenc_jax.lab.model.pretrained import weight_names as names
@@ -261,9 +261,8 @@ def _encoding(config: Mapping[str, Any]) -> Encoding | Encodings:
         return _with_bias(from_huggingface(config))
     if config["model_type"] != "t5":
         return from_huggingface(config)
-    source, target = (from_huggingface({**config, "is_decoder": side}) for side in (False, True))
-    unscaled = lambda params, count, placed, dims: jnp.full((1, 1, 1), dims.head**0.5)
-    return Encodings(source, target, Encoding(temper=unscaled))
+    sides = parts_from_huggingface({**config, "is_decoder": False, "is_encoder_decoder": True})
+    return Encodings(*(side for side in sides.values() if isinstance(side, Encoding)))
 
 
 def _with_bias(encoding: Encoding) -> Encoding:

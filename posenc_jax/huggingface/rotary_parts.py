@@ -1,0 +1,147 @@
+"""Rotary encodings of released models that are another one, changed: on a part of the channels, by
+axes, the other way, with another scale of the logits.
+"""
+
+import dataclasses
+
+import jax.numpy as jnp
+import numpy as np
+
+from posenc_jax.encoding import Encoding, place
+from posenc_jax.encodings.rotary_axes import Order, pair_axes
+from posenc_jax.encodings.rotation import Turn, with_length
+from posenc_jax.recipes import recorded
+
+
+@recorded
+def sharper_past(length: int) -> Encoding:
+    """Multiplies logits by (1 + 0.1 ln max(1, n / length))^2 in a sequence of n tokens."""
+
+    def temper(params, count, length_BQ, dims):
+        stretch_BQ = jnp.maximum(length_BQ.astype(float) / length, 1)
+        return jnp.square(1 + 0.1 * jnp.log(stretch_BQ))[..., None]
+
+    return Encoding(place=lambda key, layout: layout.length_BT, temper=temper)
+
+
+@recorded
+def sharper(encoding: Encoding, factor: float) -> Encoding:
+    """The encoding with the products of queries and keys multiplied by the factor."""
+    return encoding._replace(temper=lambda *_: jnp.full((1, 1, 1), factor))
+
+
+@recorded
+def louder_by_length(encoding: Encoding, short: float, long: float, length: int) -> Encoding:
+    """The rotary encoding with queries and keys each multiplied by `short` in sequences of up to
+    `length` tokens, by `long` in longer ones. Its positions are (pos_BT, length_BT).
+    """
+    plain = encoding.table
+    assert plain is not None
+
+    def table(params, placed, dims):
+        longer_BT11 = (placed[1] > length)[:, :, None, None]
+        factors = jnp.where(longer_BT11, long, short)
+        return Turn(*(leaf * factors.astype(leaf.dtype) for leaf in plain(params, placed, dims)))
+
+    return encoding._replace(place=with_length, table=table)
+
+
+@recorded
+def on_channels(encoding: Encoding, channels: float, last: bool = False) -> Encoding:
+    """The rotary encoding on the first, or the last, channels of a head.
+
+    channels: a whole number of them, or a share of the head's as a float.
+    """
+    table, rotate = encoding.table, encoding.rotate
+    assert table is not None
+    assert rotate is not None
+
+    def cut(head: int) -> slice:
+        width = channels if isinstance(channels, int) else int(head * channels)
+        return slice(head - width, head) if last else slice(0, width)
+
+    narrow = lambda dims: dataclasses.replace(dims, head=len(range(dims.head)[cut(dims.head)]))
+
+    def turn_part(factors, x_BTHC, side):
+        part = cut(x_BTHC.shape[-1])
+        turned = rotate(factors, x_BTHC[..., part], side)
+        ends = x_BTHC[..., : part.start], x_BTHC[..., part.stop :]
+        return jnp.concatenate([ends[0], turned, ends[1]], axis=-1)
+
+    return encoding._replace(
+        init=lambda key, dims: encoding.init(key, narrow(dims)),
+        table=lambda params, placed, dims: table(params, placed, narrow(dims)),
+        rotate=turn_part,
+    )
+
+
+@recorded
+def by_sections(encoding: Encoding, sections: tuple[int, ...], order: Order) -> Encoding:
+    """The rotary encoding with positions of three axes: each pair turns by its section's axis.
+
+    With rope it is `mrope`; the pairs of others, such as YaRN, have other frequencies.
+
+    FieldError: as `mrope`.
+    """
+    plain = encoding.table
+    assert plain is not None
+
+    def init(key, dims):
+        pair_axes(dims.head // 2, sections, order)
+        return encoding.init(key, dims)
+
+    def place_all(key, layout):
+        axis = lambda n: layout.replace(pos_BT=layout.pos_BT[..., n])
+        return tuple(place(encoding, key, axis(n)) for n in range(3))
+
+    def table(params, placed, dims):
+        axis_F = pair_axes(dims.head // 2, sections, order)
+        rows_A = [np.flatnonzero(axis_F == n) for n in range(3)]
+        back_F = np.argsort(np.concatenate(rows_A))
+        turns_A = [plain(params, at, dims) for at in placed]
+        picked = lambda leaves: [leaf[..., n] for leaf, n in zip(leaves, rows_A, strict=True)]
+        joined = lambda leaves: jnp.concatenate(picked(leaves), axis=-1)[..., back_F]
+        return Turn(*map(joined, zip(*turns_A, strict=True)))
+
+    return encoding._replace(init=init, place=place_all, table=table)
+
+
+@recorded
+def backwards(encoding: Encoding) -> Encoding:
+    """The rotary encoding that turns the other way: a key reads a query as that reads the key."""
+    plain = encoding.table
+    assert plain is not None
+
+    def table(params, placed, dims):
+        cos, sin = plain(params, placed, dims)
+        return Turn(cos, -sin)
+
+    return encoding._replace(table=table)
+
+
+@recorded
+def values_too(encoding: Encoding) -> Encoding:
+    """The rotary encoding that turns values as keys, and does not turn the output back."""
+    plain = encoding.rotate
+    assert plain is not None
+    forth = lambda table, x_BTHC, side: x_BTHC if side == "o" else plain(table, x_BTHC, side)
+    return encoding._replace(rotate=forth, turns_values=True)
+
+
+@recorded
+def on_first_head(encoding: Encoding) -> Encoding:
+    """The `mhrope` encoding, of which one axis turns heads, with positions of one axis."""
+    return encoding._replace(place=lambda key, layout: (layout.pos_BT,) * 3)
+
+
+@recorded
+def without_attention() -> Encoding:
+    """A layer without attention, among others in `per_layer`: convolutions, a recurrence, an MLP.
+
+    ValueError, later: attention in such a layer.
+    """
+
+    def refuse(*_):
+        raise ValueError("layer: the model has no attention in this layer")
+
+    return Encoding(rotate=refuse)

@@ -1,0 +1,147 @@
+"""Types that add a learned table or sines to their tokens of text or frames of sound, and types
+whose attention has a bias.
+"""
+
+from typing import Any
+
+from posenc_jax.huggingface.own_readers import DEBERTA, GPT_NEO, MPT, UNSCALED
+from posenc_jax.huggingface.rows import (
+    PAD,
+    Absent,
+    Buckets,
+    Nope,
+    Seq2Seq,
+    Sines,
+    Sum,
+    Switch,
+    Table,
+    Use,
+    ignoring,
+    missing,
+)
+from posenc_jax.huggingface.types.names import each
+
+SOURCE, TARGET = ("max_source_positions",), ("max_target_positions",)
+BART = Table(1024, first=2, more=2)
+FAIRSEQ = Sines(first=PAD)
+MARIAN = Sines(spacing="paper")
+WHISPER = Table(1500, names=SOURCE)
+CONVOLUTION = missing("positions by a convolution over time")
+INFORMER = Sines(spacing="paper")
+
+
+def both(row: Any) -> Seq2Seq:
+    """An encoder and a decoder of the same kind."""
+    return Seq2Seq(row, row, Nope())
+
+
+T5 = Seq2Seq(Buckets(), Buckets(decoder=True), UNSCALED)
+TABLES: dict[str, Any] = {
+    # a table whose row 0 is position 0
+    **each("albert align_text_model bert bert-generation blip_text_model", Table(512)),
+    **each("chinese_clip_text_model convbert distilbert dpr electra ernie", Table(512)),
+    **each("flaubert flava_text_model fnet instructblip_qformer", Table(512)),
+    **each("instructblipvideo_qformer lxmert megatron-bert mobilebert openai-gpt", Table(512)),
+    **each("rembert roc_bert splinter squeezebert visual_bert xlm", Table(512)),
+    **each("aimv2_text_model clip_text_model clipseg_text_model groupvit_text_model", Table(77)),
+    **each("metaclip_2_text_model sam3_lite_text_text_model xclip_text_model", Table(77)),
+    **each("gpt-sw3 gpt2 gpt_bigcode imagegpt", Table(1024)),
+    **each("owlv2_text_model owlvit_text_model", Table(16)),
+    **each("siglip2_text_model siglip_text_model", Table(64)),
+    "big_bird": Table(4096),
+    "clvp_decoder": Table(608),
+    "tapas": ignoring(Table(1024), "reset_position_index_per_cell"),
+    "gpt_neo": Sum((Table(2048), GPT_NEO)),
+    **each("audioflamingo3_encoder moss_transcribe_diarize_audio", WHISPER),
+    **each("qwen2_audio_encoder voxtral_encoder", WHISPER),
+    "bigbird_pegasus": both(Table(4096)),
+    "blenderbot": both(Table(128)),
+    "blenderbot-small": both(Table(512)),
+    "led": Seq2Seq(
+        ignoring(Table(16_384, names=("max_encoder_position_embeddings",)), "attention_window"),
+        Table(1024, names=("max_decoder_position_embeddings",)),
+        Nope(),
+    ),
+    "whisper": Seq2Seq(WHISPER, Table(448, names=TARGET), Nope()),
+    # a table whose first rows are others' than position 0
+    **each("camembert data2vec-text ibert luke mra roberta", Table(512, first=PAD)),
+    **each("roberta-prelayernorm xlm-roberta xmod", Table(512, first=PAD)),
+    **each("altclip_text_model bridgetower_text_model clap_text_model", Table(514, first=PAD)),
+    "xlm-roberta-xl": Table(514, first=PAD),
+    "longformer": ignoring(Table(512, first=PAD), "attention_window"),
+    "nystromformer": Table(510, first=2, more=2),
+    "yoso": Table(4096, first=2, more=2),
+    "biogpt": BART,
+    "opt": Table(2048, first=2, more=2),
+    "pp_formulanet_text": Table(2560, first=2, more=2),
+    "trocr": Switch("use_learned_position_embeddings", {
+        True: Table(512, first=2, more=2), False: FAIRSEQ,
+    }),
+    **each("bart mbart mvp plbart", both(BART)),
+    # sines
+    "ctrl": Sines(spacing="paper"),
+    **each("autoformer informer time_series_transformer", both(INFORMER)),
+    "canary_decoder": missing("sines divided by the root of the width"),
+    **each("fsmt m2m_100 nllb-moe", both(FAIRSEQ)),
+    "fun_asr_nano_encoder": Sines(first=1),
+    **each("kosmos_2_5_text_model kosmos_2_text_model", FAIRSEQ),
+    **each("marian pegasus", both(MARIAN)),
+    **each("musicgen_decoder musicgen_melody_decoder", missing("sines with the cosines first")),
+    "pegasus_x": both(Sines()),
+    **each("qwen2_5_omni_audio_encoder qwen3_asr_encoder qwen3_omni_moe_audio_encoder",
+           ignoring(Sines(), "n_window", "n_window_infer")),
+    "speech_to_text": both(FAIRSEQ),
+    "timesfm": Switch("use_positional_embedding", {
+        False: Nope(), True: missing("sines of two timescales"),
+    }),
+    **each("tipsv2_text_model videoprism_text_model", Sines()),
+    "videomae": Use("sinusoidal"),
+    "xglm": Sines(first=2),
+    # buckets of offsets
+    **each("mt5 pop2piano switch_transformers t5", T5),
+    "umt5": Seq2Seq(Buckets(shared=False), Buckets(decoder=True, shared=False), UNSCALED),
+    "pix2struct_text_model": Buckets(decoder=True),
+    "mpnet": Sum((
+        Table(512, first=PAD),
+        Buckets(scaled=True, names=("relative_attention_num_buckets", "")),
+    )),
+    "longt5": Seq2Seq(
+        missing("T5's buckets of blocks and of global tokens"), Buckets(decoder=True), UNSCALED
+    ),
+    "cpmant": missing("buckets of pairs of segments"),
+    "phi4_multimodal_audio": missing("a clipped bias of uneven ends"),
+    "prophetnet": missing("buckets of content"),
+    # other biases
+    "bloom": ignoring(Use("alibi"), "offset_alibi"),
+    **each("deberta deberta-v2", DEBERTA),
+    "mpt": MPT,
+    "sew-d": CONVOLUTION,
+    **each("inkling2_loop_text inkling2_text inkling_text", missing("content biases by layer")),
+    # relative keys and sines
+    **each("fastspeech2_conformer nemotron_asr_streaming_encoder parakeet_encoder",
+           missing("Transformer-XL's scores of both directions")),
+    "funnel": missing("Transformer-XL's scores with pooled positions"),
+    **each("gemma3n_audio gemma4_audio", missing("Transformer-XL's scores in chunks")),
+    **each("seamless_m4t wav2vec2-conformer",
+           missing("Transformer-XL's scores of both directions")),
+    "xlnet": missing("Transformer-XL's scores with segments"),
+    **each("granite_speech5_encoder granite_speech_encoder granite_speech_plus_encoder",
+           missing("Shaw's keys in blocks")),
+    **each("seamless_m4t_v2 wav2vec2-bert", missing("Shaw's keys with uneven ends")),
+    "vits": missing("Shaw's keys and values in a window"),
+    # convolutions over time
+    **each("data2vec-audio hubert omniasr_audio sew speecht5 unispeech unispeech-sat wav2vec2",
+           CONVOLUTION),
+    "wavlm": CONVOLUTION,
+    # boxes on a page
+    **each("bros layoutlm layoutlmv2 layoutlmv3 layoutxlm lilt udop", missing("tables of boxes")),
+    "markuplm": missing("tables of paths in a page"),
+    # others
+    "canine": missing("tables by hashes"),
+    "decision_transformer": Absent("positions are an input: time steps of an environment"),
+    "patchtsmixer": missing("tables of patches of time series"),
+    "patchtst": missing("tables of patches of time series"),
+    "perceiver": missing("Fourier features of a grid"),
+    "reformer": missing("products of two tables"),
+    "tvp": missing("sums of tables of time, row and column"),
+}  # fmt: skip

@@ -1,0 +1,460 @@
+"""The answer for each type of config of transformers, and the fields of released files.
+
+tests/goldens/huggingface/types.json has the fields of positions and sizes of each type's default
+config, as transformers 5.24 makes it.
+"""
+
+import json
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from posenc_jax import (
+    Dims,
+    Encoding,
+    chain,
+    frame,
+    from_huggingface,
+    make,
+    parts_from_huggingface,
+    per_layer,
+    weights,
+)
+from posenc_jax.huggingface.types import ROWS
+from posenc_jax.layout import full, layout
+from posenc_jax.options import FieldError
+from tests.support import ROOT
+from tests.support.catalogue import gap
+
+TYPES = json.loads((ROOT / "tests" / "goldens" / "huggingface" / "types.json").read_text())
+# Types whose default config no model was released with: widths of heads that do not pair or fit.
+UNRELEASED = {
+    "glm4_moe", "glm4v_moe", "glm4v_moe_text", "glm_ocr", "glm_ocr_text", "qwen3_omni_moe",
+    "qwen3_omni_moe_talker_text", "qwen3_omni_moe_text", "qwen3_omni_moe_thinker",
+}  # fmt: skip
+
+
+def layers(answer, count=48) -> Any:
+    """The encodings of the first layers, of parts of `per_layer`; of others the encoding."""
+    if not isinstance(answer, Encoding):
+        return answer
+    if answer.name == "chain":
+        return [layers(part, count) for part in answer.options["parts"]]
+    if answer.name != "per_layer":
+        return answer
+    parts = answer.options["parts"]
+    return [parts[n % len(parts)] for n in range(count)]
+
+
+def test_every_type_has_an_answer():
+    assert len(TYPES) == 822
+    answers = {kind: parts_from_huggingface({"model_type": kind}) for kind in TYPES}
+    whole = [next(iter(parts.values())) for parts in answers.values() if len(parts) == 1]
+    encodings = sum(isinstance(answer, Encoding) for answer in whole)
+    reasons = {part for parts in answers.values() for part in parts.values() if type(part) is str}
+    assert encodings >= 330
+    assert all("\n" not in reason and len(reason) > 10 for reason in reasons)
+    assert not [kind for kind, parts in answers.items() if not parts]
+
+
+def test_types_that_transformers_does_not_have_are_refused():
+    with pytest.raises(FieldError, match=r"model_type: 'llamma' is not known; did you mean llama"):
+        parts_from_huggingface({"model_type": "llamma"})
+
+
+@pytest.mark.parametrize("kind", [pytest.param(kind, id=kind) for kind in sorted(UNRELEASED)])
+def test_defaults_that_fit_no_head_are_one_line(kind):
+    with pytest.raises(FieldError, match=r"channels do not pair|a head of") as error:
+        parts_from_huggingface(TYPES[kind])
+    assert "\n" not in str(error.value)
+
+
+def test_a_config_of_defaults_is_that_of_its_type_alone():
+    """What a row says of a type is what transformers gives to fields that a file leaves out."""
+    other = {}
+    for kind, fields in TYPES.items():
+        if kind in UNRELEASED or kind.startswith("lfm3_vl"):  # whose layers are in `layer_types`
+            continue
+        alone = parts_from_huggingface({"model_type": kind})
+        said = parts_from_huggingface({**fields, "model_type": kind})
+        depth = fields.get("num_hidden_layers")
+        count = min(depth, 40) if isinstance(depth, int) else 12
+        for name in {*alone, *said}:
+            if layers(alone[name], count) != layers(said[name], count):
+                other[kind, name] = alone[name], said[name]
+    assert {*other} == OTHER_DEFAULTS
+
+
+# BLT sets a window for its encoder.
+OTHER_DEFAULTS = {("blt", "encoder_config")}
+
+
+def test_several_parts_are_named():
+    llava = {"model_type": "llava", "text_config": {"model_type": "qwen2"}}
+    with pytest.raises(FieldError, match=r"'llava' has several parts: .*text_config") as error:
+        from_huggingface(llava)
+    assert "parts_from_huggingface(config)['vision_config']" in str(error.value)
+    assert parts_from_huggingface(llava)["text_config"] == make("rope")
+    with pytest.raises(FieldError, match="'mamba' has no attention: a state-space model"):
+        from_huggingface({"model_type": "mamba"})
+    assert from_huggingface({"model_type": "jamba"}) == make("nope")
+
+
+def test_an_encoder_and_its_decoder_are_apart():
+    t5 = {"model_type": "t5", "relative_attention_num_buckets": 16}
+    parts = parts_from_huggingface(t5)
+    assert list(parts) == ["encoder", "decoder", "cross"]
+    assert parts["encoder"] != parts["decoder"]
+    assert from_huggingface({**t5, "is_decoder": True}) == parts["decoder"]
+    assert from_huggingface({**t5, "is_encoder_decoder": False}) == parts["encoder"]
+    led = parts_from_huggingface({"model_type": "led"})
+    assert (led["encoder"], led["decoder"]) == (
+        make("learned", length=16_384),
+        make("learned", length=1024),
+    )
+
+
+def test_an_older_file_has_the_fields_of_its_text_part_among_its_own():
+    """As Qwen2-VL was released; parts may have the whole model's name, as those of Qwen3-VL."""
+    scaling = {"type": "mrope", "mrope_section": [2, 3, 3]}
+    flat = {"model_type": "qwen2_vl", "hidden_size": 64, "num_attention_heads": 4,
+            "rope_theta": 1e5, "rope_scaling": scaling, "vision_config": {}}  # fmt: skip
+    parts = parts_from_huggingface(flat)
+    assert parts["text_config"] == make("mrope", base=1e5, sections=(2, 3, 3))
+    assert parts["vision_config"] == make("axial", base=10_000.0)
+    named = {"model_type": "qwen2_vl", "vision_config": {"model_type": "qwen2_vl"}}
+    assert parts_from_huggingface(named)["vision_config"] == parts["vision_config"]
+
+
+HEAD, HEADS, TIME, AXES = 16, 4, 12, np.array([[n, 2 + n // 4, 2 + n % 4] for n in range(12)])
+
+
+def attends(encoding, heads=HEADS, head=HEAD, count=1, axes=1, causal=True):
+    """The weights of random queries and keys in each of the first layers, [N, B, H, T, T]."""
+    q, k = (jax.random.normal(jax.random.key(n), (1, TIME, heads, head)) for n in (0, 1))
+    dims = Dims(heads * head, heads, head, count)
+    at = full(1, TIME) if axes == 1 else layout(np.ones((1, TIME), int), jnp.asarray(AXES[None]))
+    params = encoding.init(jax.random.key(0), dims)
+    view = frame(encoding, params, at, dims, causal=causal, form="dense")
+    return jnp.stack([weights(q, k, view.layer(n)) for n in range(count)])
+
+
+def turned(freq_F, pairing="half", sign=1, width=HEAD):
+    """Queries and keys as `attends` draws them, their first or last channels turned, NumPy."""
+    made = []
+    for n in (0, 1):
+        x_THC = np.array(jax.random.normal(jax.random.key(n), (1, TIME, HEADS, HEAD))[0], float)
+        angle_T1F = sign * np.arange(TIME)[:, None, None] * freq_F
+        part = x_THC[..., -width:]
+        pair = lambda x: x.reshape(*x.shape[:-1], *((2, -1) if pairing == "half" else (-1, 2)))
+        a, b = np.moveaxis(pair(part), -2 if pairing == "half" else -1, 0)
+        cos, sin = np.cos(angle_T1F), np.sin(angle_T1F)
+        both = np.stack([a * cos - b * sin, b * cos + a * sin], -2 if pairing == "half" else -1)
+        made.append(np.concatenate([x_THC[..., :-width], both.reshape(part.shape)], -1))
+    return made
+
+
+def softmax(q_THC, k_THC, factor=1.0):
+    s_HTT = np.einsum("qhc,khc->hqk", q_THC, k_THC) * HEAD**-0.5 * factor
+    s_HTT = np.where(np.tril(np.ones((TIME, TIME))), s_HTT, -np.inf)
+    p_HTT = np.exp(s_HTT - s_HTT.max(-1, keepdims=True))
+    return (p_HTT / p_HTT.sum(-1, keepdims=True))[None, None]
+
+
+LADDER = lambda width, base=1e4: base ** (-np.arange(width // 2) / (width // 2))
+WIDE = {"hidden_size": HEAD * HEADS, "num_attention_heads": HEADS, "head_dim": HEAD}
+LATENT = {"qk_rope_head_dim": 8, "qk_nope_head_dim": 8}
+
+
+@pytest.mark.parametrize(
+    ("config", "right", "wrong"),
+    [
+        # the last channels, in halves where DeepSeek V3 pairs neighbours
+        ({"model_type": "minicpm3", **LATENT}, ("half", 1, 8), ("interleaved", 1, 8)),
+        ({"model_type": "hy_v4", **LATENT}, ("half", 1, 8), ("interleaved", 1, 8)),
+        ({"model_type": "deepseek_v32", **LATENT}, ("interleaved", 1, 8), ("half", 1, 8)),
+        ({"model_type": "axk2", **LATENT}, ("interleaved", 1, 8), ("half", 1, 8)),
+        ({"model_type": "nanochat", **WIDE}, ("half", -1, HEAD), ("half", 1, HEAD)),
+        (
+            {"model_type": "blt_global_transformer", **WIDE, "rope_theta": 1e4},
+            ("interleaved", 1, HEAD), ("half", 1, HEAD),
+        ),
+        # `rotary_dim` is not read
+        (
+            {"model_type": "minimax_m3_vl_text", **WIDE, "rope_theta": 1e4, "rotary_dim": 8},
+            ("half", 1, HEAD), ("half", 1, 8),
+        ),
+        (
+            {"model_type": "zamba2", **WIDE, "use_mem_rope": True},
+            ("half", 1, HEAD), ("half", -1, HEAD),
+        ),
+        (
+            {"model_type": "esm", **WIDE, "position_embedding_type": "rotary"},
+            ("half", 1, HEAD), ("interleaved", 1, HEAD),
+        ),
+    ],
+    ids=lambda row: row["model_type"] if isinstance(row, dict) else None,
+)  # fmt: skip
+def test_rotations_that_are_easily_mistaken(config, right, wrong):
+    """By a formula of our own; the plausible wrong answer must be seen."""
+    actual = attends(from_huggingface(config))
+    other = {}
+    for name, (pairing, sign, width) in (("right", right), ("wrong", wrong)):
+        other[name] = softmax(*turned(LADDER(width), pairing, sign, width))
+    assert gap(actual, other["right"]) < 1e-5
+    assert gap(actual, other["wrong"]) > 1e-2, "control"
+
+
+def test_defaults_that_are_not_the_released_form():
+    for kind in ("zamba2", "granitemoehybrid"):
+        assert from_huggingface({"model_type": kind}) == make("nope"), kind
+    rope = {"model_type": "granitemoehybrid", "position_embedding_type": "rope",
+            "layer_types": ["mamba", "attention"]}  # fmt: skip
+    assert layers(from_huggingface(rope), 2)[1] == make("rope")
+    table = from_huggingface({"model_type": "esm"})
+    assert repr(table) == "from_row(learned(length=1026), 2)"
+
+
+def test_layers_without_attention_refuse_it():
+    config = {"model_type": "qwen3_next", "layer_types": ["linear_attention", "full_attention"]}
+    encoding, dims = from_huggingface(config), Dims(64, HEADS, HEAD, 2)
+    view = frame(encoding, encoding.init(jax.random.key(0), dims), full(1, TIME), dims)
+    q = jax.random.normal(jax.random.key(0), (1, TIME, HEADS, HEAD))
+    assert weights(q, q, view.layer(1)).shape == (1, HEADS, TIME, TIME)
+    with pytest.raises(ValueError, match="no attention in this layer"):
+        weights(q, q, view.layer(0))
+
+
+def test_one_head_turns_and_values_do():
+    dit = from_huggingface({"model_type": "qwen2_5_omni_dit", **WIDE})
+    actual = attends(dit)
+    one, none = attends(make("rope", pairing="interleaved")), attends(make("nope"))
+    assert gap(actual[:, :, 0], one[:, :, 0]) < 1e-6
+    assert gap(actual[:, :, 1:], none[:, :, 1:]) < 1e-6
+    assert gap(actual[:, :, 1:], one[:, :, 1:]) > 1e-2, "control"
+    clvp = from_huggingface({"model_type": "clvp_encoder"})
+    assert clvp.turns_values
+    assert clvp.rotate is not None
+    assert clvp.table is not None
+    table = clvp.table({}, jnp.arange(TIME)[None], Dims(64, HEADS, HEAD))
+    x = jnp.ones((1, TIME, HEADS, HEAD))
+    assert gap(clvp.rotate(table, x, "v"), clvp.rotate(table, x, "k")) == 0
+    assert gap(clvp.rotate(table, x, "o"), x) == 0
+    assert gap(clvp.rotate(table, x, "v"), x) > 1e-2, "control"
+
+
+def test_windows_by_kind_of_mask():
+    """Causal: W tokens with the query's own; on both sides: W on either; Gemma 3's both: half."""
+    sees = lambda encoding, n, causal: (
+        np.asarray(attends(encoding, count=n + 1, causal=causal)[n]) > 0
+    )
+    offset = np.arange(TIME)[:, None] - np.arange(TIME)
+    local = {**WIDE, "layer_types": ["sliding_attention"]}
+    mistral = from_huggingface({"model_type": "mistral", **WIDE, "sliding_window": 4})
+    assert (sees(mistral, 0, True)[0, 0] == ((offset >= 0) & (offset < 4))).all()
+    ultra = {"model_type": "ultrabert", **local, "sliding_window": 4}
+    assert (sees(from_huggingface(ultra), 0, False)[0, 0] == (abs(offset) <= 4)).all()
+    both = {"model_type": "gemma3_text", **local, "sliding_window": 4,
+            "use_bidirectional_attention": True}  # fmt: skip
+    assert (sees(from_huggingface(both), 0, False)[0, 0] == (abs(offset) <= 2)).all()
+    decoder = {"model_type": "modernbert-decoder", **local, "local_attention": 8}
+    assert (sees(from_huggingface(decoder), 0, True)[0, 0] == ((offset >= 0) & (offset < 4))).all()
+
+
+YARN = {"type": "yarn", "factor": 4.0, "original_max_position_embeddings": 8}
+
+
+def test_scalings_act_under_sections():
+    """Qwen2.5-VL with YaRN: text is YaRN's, pictures turn by their axes with its frequencies."""
+    sections = {"mrope_section": [2, 3, 3]}
+    config = {"model_type": "qwen2_5_vl_text", **WIDE, "rope_theta": 1e4}
+    encoding = from_huggingface({**config, "rope_scaling": {**YARN, **sections}})
+    yarn = from_huggingface(
+        {"model_type": "llama", **WIDE, "rope_theta": 1e4, "rope_scaling": YARN}
+    )
+    at = layout(np.ones((1, TIME), int), jnp.repeat(jnp.arange(TIME)[None, :, None], 3, -1))
+    dims = Dims(64, HEADS, HEAD)
+    view = frame(encoding, {}, at, dims, form="dense")
+    q, k = (jax.random.normal(jax.random.key(n), (1, TIME, HEADS, HEAD)) for n in (0, 1))
+    assert gap(weights(q, k, view.layer(0))[None], attends(yarn)) < 1e-6
+    plain = from_huggingface({**config, "rope_scaling": {"type": "mrope", **sections}})
+    assert gap(attends(encoding, axes=3), attends(plain, axes=3)) > 1e-3, "control: without YaRN"
+    scaled = from_huggingface({**config, "rope_scaling": {**YARN, **sections, "factor": 1.0}})
+    assert gap(attends(scaled, axes=3), attends(plain, axes=3)) < 1e-6
+
+
+def test_phimoe_has_a_scale_for_short_texts_and_one_for_long():
+    lists = {"short_factor": [1.0] * 8, "long_factor": [2.0] * 8}
+    scales = {"short_mscale": 1.2, "long_mscale": 1.5}
+    scaling = {"type": "longrope", **lists, **scales}
+    config = {"model_type": "phimoe", **WIDE, "rope_theta": 1e4, "rope_scaling": scaling,
+              "max_position_embeddings": 64}  # fmt: skip
+    for length, scale, factor in ((TIME, 1.2, 1.0), (TIME - 1, 1.5, 2.0)):
+        encoding = from_huggingface({**config, "original_max_position_embeddings": length})
+        expected = softmax(*turned(LADDER(HEAD) / factor), factor=scale**2)
+        assert gap(attends(encoding), expected) < 1e-5, length
+    plain = softmax(*turned(LADDER(HEAD) / 2), factor=1.2**2)
+    assert gap(attends(encoding), plain) > 1e-3, "control: the other scale"
+
+
+def test_logits_grow_by_steps_of_the_trained_length():
+    """Ministral 3: 1 + beta ln(1 + floor(t / length)), a step earlier than in Llama 4."""
+    beta = {"llama_4_scaling_beta": 0.5, "original_max_position_embeddings": 4}
+    scaling = {"rope_type": "yarn", "factor": 1.0, "mscale": 1.0, "mscale_all_dim": 1.0, **beta}
+    config = {"model_type": "ministral3", **WIDE, "rope_parameters": {"rope_theta": 1e4, **scaling}}
+    q_THC, k_THC = turned(LADDER(HEAD))
+    grown = lambda t: (1 + 0.5 * np.log1p(np.floor(t / 4)))[:, None, None]
+    expected = softmax(q_THC * grown(np.arange(TIME)), k_THC)
+    assert gap(attends(from_huggingface(config)), expected) < 1e-5
+    later = softmax(q_THC * grown(np.arange(TIME) + 1), k_THC)
+    assert gap(later, expected) > 1e-3, "control: as in Llama 4"
+
+
+def test_falcons_alibi_is_inside_the_scale():
+    """Falcon-RW: products and biases are divided by the root of the head's width together."""
+    encoding = from_huggingface({"model_type": "falcon", **WIDE, "alibi": True})
+    slope_H = 2.0 ** (-8 * np.arange(1, HEADS + 1) / HEADS)
+    distance = np.arange(TIME)[:, None] - np.arange(TIME)
+    biased = lambda scale: Encoding(
+        bias=lambda *_: jnp.asarray(-slope_H[:, None, None] * distance * scale)[None]
+    )
+    assert gap(attends(encoding), attends(biased(HEAD**-0.5))) < 1e-6
+    assert gap(attends(encoding), attends(biased(1.0))) > 1e-2, "control"
+
+
+# Fields of positions and sizes of files as they were released, and what they say.
+LLAMA4 = {
+    "rope_type": "llama3", "factor": 16.0, "low_freq_factor": 1.0, "high_freq_factor": 1.0,
+    "original_max_position_embeddings": 8192,
+}  # fmt: skip
+KIMI = {"type": "yarn", "factor": 32.0, "original_max_position_embeddings": 4096, "beta_fast": 1.0,
+        "beta_slow": 1.0, "mscale": 1.0, "mscale_all_dim": 1.0}  # fmt: skip
+MINIMAX_M2 = {"model_type": "minimax_m2", "head_dim": 128, "rope_theta": 5_000_000,
+              "hidden_size": 3072, "num_attention_heads": 48}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("older", "newer"),
+    [
+        pytest.param(
+            {"model_type": "kimi_k2", "qk_rope_head_dim": 64, "rope_theta": 50_000.0,
+             "rope_scaling": KIMI, "max_position_embeddings": 131_072},
+            {"model_type": "deepseek_v3", "qk_rope_head_dim": 64, "rope_interleave": True,
+             "rope_parameters": {**KIMI, "rope_type": "yarn", "rope_theta": 50_000.0}},
+            id="kimi_k2",
+        ),
+        pytest.param(
+            {"model_type": "telechat3", **WIDE, "rope_theta": 1e6,
+             "rope_scaling": {**YARN, "type": "telechat3-yarn"}},
+            {"model_type": "llama", **WIDE,
+             "rope_parameters": {**YARN, "rope_type": "yarn", "rope_theta": 1e6}},
+            id="telechat3-yarn",
+        ),
+        pytest.param(
+            {"model_type": "deepseek_v2", "qk_rope_head_dim": 64,
+             "rope_scaling": {**KIMI, "type": "deepseek_yarn"}},
+            {"model_type": "deepseek_v2", "qk_rope_head_dim": 64,
+             "rope_parameters": {**KIMI, "rope_type": "yarn", "rope_theta": 1e4}},
+            id="deepseek_yarn",
+        ),
+        pytest.param(
+            {"model_type": "gptj", "rotary": True, "rotary_dim": 64, "n_embd": 4096, "n_head": 16,
+             "n_positions": 2048},
+            {"model_type": "gptj", "rotary_dim": 64, "n_embd": 4096, "n_head": 16},
+            id="gpt-j-6b",
+        ),
+        pytest.param(
+            {"model_type": "cohere2", "position_embedding_type": "rope_gptj", "rotary_pct": 1.0,
+             "head_dim": 128, "rope_theta": 50_000, "sliding_window": 4096, "use_cache": True,
+             "sliding_window_pattern": 4, "order_of_interleaved_layers": "local_attn_first"},
+            {"model_type": "cohere2", "head_dim": 128, "sliding_window": 4096,
+             "layer_types": [*["sliding_attention"] * 3, "full_attention"] * 8,
+             "rope_parameters": {"rope_type": "default", "rope_theta": 50_000}},
+            id="command-r7b",
+        ),
+        pytest.param(
+            {"model_type": "llama4_text", "head_dim": 128, "rope_theta": 500_000.0,
+             "rope_scaling": LLAMA4, "no_rope_layers": [], "attention_chunk_size": 8192,
+             "attn_temperature_tuning": 4, "floor_scale": 8192, "attn_scale": 0.1},
+            {"model_type": "llama4_text", "head_dim": 128, "no_rope_layers": [1, 1, 1, 0] * 12,
+             "rope_parameters": {**LLAMA4, "rope_theta": 500_000.0}, "attention_chunk_size": 8192,
+             "layer_types": [*["chunked_attention"] * 3, "full_attention"] * 12},
+            id="llama-4-scout",
+        ),
+        pytest.param(
+            {"model_type": "llama", **WIDE, "rope_scaling": {**YARN, "finetuned": True}},
+            {"model_type": "llama", **WIDE,
+             "rope_parameters": {**YARN, "rope_type": "yarn", "rope_theta": 1e4}},
+            id="yarn-llama-2",
+        ),
+        pytest.param(
+            {"model_type": "mistral", **WIDE, "sliding_window": 131_072,
+             "rope_scaling": {**YARN, "finetuned": True}},
+            {"model_type": "mistral", **WIDE, "sliding_window": 131_072,
+             "rope_parameters": {**YARN, "rope_type": "yarn", "rope_theta": 1e4}},
+            id="yarn-mistral",
+        ),
+        pytest.param(
+            {**MINIMAX_M2, "rotary_dim": 64},
+            {**MINIMAX_M2, "rope_theta": None,
+             "rope_parameters": {"rope_theta": 5_000_000, "partial_rotary_factor": 0.5}},
+            id="minimax-m2",
+        ),
+        pytest.param(
+            {"model_type": "qwen3_5_text", "head_dim": 256, "layer_types": ["full_attention"],
+             "rope_parameters": {"mrope_interleaved": True, "mrope_section": [11, 11, 10],
+                                 "rope_type": "default", "rope_theta": 10_000_000,
+                                 "partial_rotary_factor": 0.25}},
+            {"model_type": "qwen3_5_text", "head_dim": 256, "layer_types": ["full_attention"],
+             "rope_theta": 10_000_000, "partial_rotary_factor": 0.25,
+             "rope_scaling": {"mrope_section": [11, 11, 10]}},
+            id="qwen3.5",
+        ),
+        pytest.param(
+            {"model_type": "gemma3_text", "head_dim": 256, "rope_theta": 1e6,
+             "rope_local_base_freq": 1e4, "sliding_window": 1024, "sliding_window_pattern": 6,
+             "rope_scaling": {"rope_type": "linear", "factor": 8.0}, "num_hidden_layers": 12},
+            {"model_type": "gemma3_text", "head_dim": 256, "sliding_window": 1024,
+             "layer_types": [*["sliding_attention"] * 5, "full_attention"] * 2,
+             "rope_parameters": {
+                 "sliding_attention": {"rope_type": "default", "rope_theta": 1e4},
+                 "full_attention": {"rope_type": "linear", "factor": 8.0, "rope_theta": 1e6}}},
+            id="gemma-3",
+        ),
+    ],
+)  # fmt: skip
+def test_files_of_transformers_4_and_5_say_the_same(older, newer):
+    assert layers(from_huggingface(older)) == layers(from_huggingface(newer))
+    scaled = older.get("rope_scaling") or {}
+    changed = {
+        **older,
+        "rope_theta": 123.0,
+        "rope_parameters": None,
+        "rope_scaling": scaled or None,
+    }
+    if older["model_type"] not in ("gptj",):
+        assert layers(from_huggingface(changed)) != layers(from_huggingface(newer)), "control"
+
+
+def test_mpt_storywriter_and_roberta():
+    story = {"model_type": "mpt", "attn_config": {"alibi": True, "alibi_bias_max": 16}}
+    assert from_huggingface(story) == make("alibi", bias_max=16.0)
+    roberta = {"model_type": "roberta", "max_position_embeddings": 514, "pad_token_id": 1}
+    assert repr(from_huggingface(roberta)) == "from_row(learned(length=514), 2)"
+    other = from_huggingface({**roberta, "pad_token_id": 0})
+    assert repr(other) == "from_row(learned(length=514), 1)"
+
+
+def test_rows_name_types_that_exist():
+    for kind, row in ROWS.items():
+        for part in getattr(row, "types", {}).values() if hasattr(row, "own") else ():
+            assert getattr(part, "type", part) in ROWS, (kind, part)
+
+
+def test_chains_and_layers_of_this_file_compare():
+    """Control of `layers`: another base, another window."""
+    near = chain(make("rope"), make("window", distance=3))
+    assert layers(per_layer([near, make("rope")]), 3) != layers(per_layer([near, near]), 3)
