@@ -3,6 +3,7 @@
 Each raises a FieldError for `field`, the path of the field to change in the experiment's config.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -15,6 +16,8 @@ from posenc_jax.lab import tasks
 from posenc_jax.lab.config import schema
 from posenc_jax.options import FieldError
 
+TEXTS = "stdlib$|prose$|file:|tfds:"  # tasks whose tokens are the bytes of a text
+
 
 def sizes(config: Any) -> dict[str, Sequence[int]]:
     """The sizes of the task that each field names: field -> sizes."""
@@ -23,6 +26,13 @@ def sizes(config: Any) -> dict[str, Sequence[int]]:
         "train.length": (config.train.length,),
         "eval.lengths": config.eval.lengths,
     }
+
+
+def text_of_bytes(task: schema.TaskConfig) -> None:
+    """FieldError: the task is not the next byte of a text."""
+    if task.options.get("masked") or not re.match(TEXTS, task.name):
+        choices = "stdlib, prose, file:PATH, tfds:NAME"
+        raise FieldError("task.name", f"{task.name} is no text to read; choices: {choices}")
 
 
 def sequence(field: str, name: str) -> None:

@@ -58,6 +58,7 @@ def check(config: Config) -> None:
         if model.kind != "decoder":
             raise FieldError("model.kind", f"{model.kind!r}: the shared models are 'decoder'")
         config_checks.width("model.width", "rope", make("rope"), model)
+        config_checks.text_of_bytes(text.task)
         tasks.check(text.task.name, {"train.length": (text.train.length,)}, **text.task.options)
         if "rope-4" in chosen and model.heads != 4:
             raise FieldError("model.heads", f"{model.heads}: rope-4 compares the four of 4")

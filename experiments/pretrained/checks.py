@@ -1,12 +1,11 @@
 """What an experiment on a released model refuses, and which encodings the model is read under."""
 
-import re
-
 import jax
 import jax.numpy as jnp
 
+from experiments import config_checks
 from experiments.pretrained import prompts
-from experiments.pretrained.config import TEXTS, Config, lengths
+from experiments.pretrained.config import Config, lengths
 from experiments.pretrained.extensions import Extended, extended
 from posenc_jax.lab import tasks
 from posenc_jax.lab.config.errors import inside
@@ -52,11 +51,7 @@ def check(config: Config) -> None:
     if 1 not in config.eval.multiples:
         reason = "1 must be among them: rows are compared with plain at the trained length"
         raise FieldError("eval.multiples", reason)
-    if config.task.options.get("masked") or not re.match(TEXTS, config.task.name):
-        reason = (
-            f"{config.task.name} is no text to read; choices: stdlib, prose, file:PATH, tfds:NAME"
-        )
-        raise FieldError("task.name", reason)
+    config_checks.text_of_bytes(config.task)
     tasks.check(config.task.name, {}, **config.task.options)
     _check_reach(models, max(lengths(config, models.length)))
 

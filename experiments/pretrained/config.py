@@ -12,7 +12,6 @@ from posenc_jax.options import FieldError
 
 OWN = Path(__file__).parent / "model"  # made by scripts/pretrained_model.py
 OWN_RATE, PUBLISHED_RATE = 1e-3, 2e-5
-TEXTS = "stdlib$|prose$|file:|tfds:"
 
 
 class CheckpointedConfig(schema.Part):

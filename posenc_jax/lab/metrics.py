@@ -34,6 +34,7 @@ class Metric(NamedTuple):
              a gradient, neither.
     score:   how logits are scored; None: the experiment that measures it computes it.
     divisor: the sum over all examples is divided by it too: ln 2 makes bits of nats.
+    by_byte: values are divided by bytes, not by targets, where a target stands for several bytes.
     """
 
     title: str
@@ -41,6 +42,7 @@ class Metric(NamedTuple):
     better: Direction | None
     score: Score | None = None
     divisor: float = 1.0
+    by_byte: bool = False
 
     @property
     def is_share(self) -> bool:
@@ -86,12 +88,13 @@ def exact_match(logits_BTV, targets_BT, weights_BT) -> tuple[jax.Array, jax.Arra
     return (right_B1 & has_targets_B1).astype(jnp.float32), has_targets_B1.astype(jnp.float32)
 
 
-def _bits_per(what: str) -> Metric:
-    return Metric(f"bits per {what}", f"bits per {what}", "lower", loss, divisor=math.log(2))
+def _bits_per(what: str, by_byte: bool = False) -> Metric:
+    name = f"bits per {what}"
+    return Metric(name, name, "lower", loss, math.log(2), by_byte)
 
 
 METRICS: dict[str, Metric] = {
-    "bits_per_byte": _bits_per("byte"),
+    "bits_per_byte": _bits_per("byte", by_byte=True),
     "bits_per_pixel": _bits_per("pixel"),
     "bits_per_base": _bits_per("base"),
     "accuracy": Metric("accuracy", "share of examples", "higher", exact_match),
@@ -161,14 +164,22 @@ def mean(name: str, sums: Sums) -> Any:
     return sums.total.sum(axis=-1) / sums.count.sum(axis=-1) / metric(name).divisor
 
 
-def scores(names: tuple[str, ...], logits_BTV, targets_BT, weights_BT) -> Scores:
-    """The scores of one batch. FieldError: a metric that is not computed from logits."""
+def scores(names: tuple[str, ...], logits_BTV, targets_BT, weights_BT, bytes_BT=None) -> Scores:
+    """The scores of one batch.
+
+    bytes_BT: the bytes that each target stands for; None: one each.
+
+    FieldError: a metric that is not computed from logits.
+    """
     by_example, by_place = {}, {}
     for name in names:
-        score = metric(name).score
-        if score is None:
+        row = metric(name)
+        if row.score is None:
             raise FieldError("metric", f"{name} is not made of the logits of targets")
-        pair = Sums(*score(logits_BTV, targets_BT, weights_BT))
+        values, counts = row.score(logits_BTV, targets_BT, weights_BT)
+        if row.by_byte and bytes_BT is not None:
+            counts = counts * bytes_BT
+        pair = Sums(values, counts)
         by_example[name] = Sums(*(x.sum(axis=1) for x in pair))
         by_place[name] = Sums(*(x.sum(axis=0) for x in pair))
     return Scores(by_example, by_place)

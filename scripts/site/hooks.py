@@ -40,6 +40,7 @@ RUNNING = (
     "gpu.md",
     "speed.md",
     "data.md",
+    "tokens.md",
     "pretrained.md",
 )
 MODEL = ("in_your_model.md", "caches.md", "devices.md", "new_encoding.md")

@@ -106,7 +106,8 @@ def _scored(config: Config, task: Task, batch: Batch, logits_BTV: jax.Array) -> 
         jnp.einsum("bt,bte->e", x_BT, back_BTE) for x_BT in metrics.token_accuracy(*targets)
     )
     names = dict.fromkeys(("loss", metric_of(task)))
-    return Recalled(metrics.scores(tuple(names), *targets).by_place, Sums(*by_distance))
+    scores = metrics.scores(tuple(names), *targets, batch.bytes_BT)
+    return Recalled(scores.by_place, Sums(*by_distance))
 
 
 def _distance(config: Config, batch: Batch) -> jax.Array:

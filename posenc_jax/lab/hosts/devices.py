@@ -148,6 +148,41 @@ def on_every_device(tree: Any) -> Any:
     return jax.tree.map(lambda x: processes.place(x, everywhere), tree)
 
 
+def filled(shape: tuple[int, ...], fill: Callable[[slice, slice, slice], Any]) -> Any:
+    """Returns an array [S, N, B, ...] of rows, spread as `spread_seeds` and `spread_rows` do.
+
+    fill: (seeds, steps, rows), slices -> these rows as a NumPy array. Each process asks once, for
+      those of its own devices.
+    """
+    if len(target().devices) == 1:
+        return fill(slice(None), slice(None), slice(None))
+    mesh = _mesh(shape[0])
+    rows = "rows" if shape[2] % mesh.shape["rows"] == 0 else None
+    sharding = NamedSharding(mesh, PartitionSpec("seeds", None, rows))
+    indices: Any = sharding.addressable_devices_indices_map(shape).values()
+    axes = zip(*(index[:3] for index in indices), strict=True)
+    own = [_hull(slices, size) for slices, size in zip(axes, shape, strict=False)]
+    host = fill(*own)
+
+    def part(index: Any) -> Any:
+        moved = zip(index[:3], own, shape, strict=False)
+        return host[tuple(_moved(axis, hull.start, size) for axis, hull, size in moved)]
+
+    return jax.make_array_from_callback(shape, sharding, part)
+
+
+def _hull(slices: tuple[slice, ...], size: int) -> slice:
+    """Returns the smallest slice of an axis that holds all of these."""
+    bounds = [axis.indices(size) for axis in slices]
+    return slice(min(start for start, *_ in bounds), max(stop for _, stop, _ in bounds))
+
+
+def _moved(axis: slice, start: int, size: int) -> slice:
+    """Returns a slice of an axis as one of the part that begins at `start`."""
+    first, stop, _ = axis.indices(size)
+    return slice(first - start, stop - start)
+
+
 def replicated() -> NamedSharding | None:
     """Returns the sharding of results that every process reads; None with one process."""
     return NamedSharding(_mesh(1), PartitionSpec()) if processes.is_multiprocess() else None

@@ -258,7 +258,8 @@ def _training(line: Line, name: str, unit: str) -> list[list]:
     records = [r for r in line.records
                if (r["labels"]["split"], r["metric"]) == (split, wanted)]  # fmt: skip
     if wanted == "loss" and unit in BITS:
-        records = [{**r, "value": r["value"] / math.log(2)} for r in records]
+        scale = curves.loss_scale(line.run, split)
+        records = [{**r, "value": scale * r["value"]} for r in records]
     curve = summaries.curve(records, "step")
     return _rows({step: curve[step] for step in summaries.thin(curve, POINTS)}, metric)
 

@@ -71,9 +71,20 @@ def unit(run: StoredRun) -> str:
     return run.by_length.metric if run.by_length.metric in BITS else "loss"
 
 
+def loss_scale(run: StoredRun, split: str) -> float:
+    """Returns what the losses of a split, nats of a target, are multiplied with for `unit`.
+
+    A target of a task of tokens stands for as many bytes as the mean of the split.
+    """
+    if unit(run) not in BITS:
+        return 1.0
+    per_token = run.by_length.facts.get("task", {}).get("bytes_per_token", {})
+    return 1 / math.log(2) / per_token.get(split, 1.0)
+
+
 def curves(run: StoredRun, split: str) -> dict[str, list[Record]]:
     """Returns encoding -> records of the loss on a split, in the unit of `unit`, if finite."""
-    scale = 1 / math.log(2) if unit(run) in BITS else 1.0
+    scale = loss_scale(run, split)
     losses = [r for r in run.records if r["labels"]["split"] == split and r["metric"] == "loss"]
     scaled = [{**r, "value": scale * r["value"]} for r in losses if math.isfinite(r["value"])]
     return summaries.by_label(scaled, "encoding")

@@ -3,8 +3,9 @@
 A new task is one function that returns a `Task`, with the decorator `register()`, here or in a file
 of a user's own. The arguments of the function are the options of the task. A task whose data takes
 long to read returns a `Plan`.
-`file:PATH` is the text or FASTA file at a path, `pairs:PATH` a file of questions and answers, see
-`question_answer.py`, and `tfds:NAME` a set of TFDS, see `tfds_tasks.py`.
+`file:PATH` is the text or FASTA file at a path, `tokens:PATH` a text that was prepared as tokens,
+see `tokens/`, `pairs:PATH` a file of questions and answers, see `question_answer.py`, and
+`tfds:NAME` a set of TFDS, see `tfds_tasks.py`.
 In tasks of images, such as `digits`, in TFDS and in `images:PATH`, the model reads patches instead
 of tokens. `canvas` and `canvas:PATH` are pictures on a larger canvas, see `canvas.py`;
 `clips` and `clips:PATH` are questions about clips, see `clips.py`;
@@ -33,10 +34,11 @@ from posenc_jax.lab.tasks import (
 from posenc_jax.lab.tasks.catalog import CATALOG, READS, UNITS, Reads, names
 from posenc_jax.lab.tasks.catalog import register as register
 from posenc_jax.lab.tasks.task import Plan, Task, check_size
+from posenc_jax.lab.tasks.tokens import task as token_task
 from posenc_jax.options import FieldError, checked, choices_for, parameters
 
 MODULES = """corpus dna copying arithmetic expressions binary_arithmetic state_tracking retrieval
-recall translation images negation clips canvas functions"""
+recall translation images negation clips canvas functions tokens.task"""
 for _module in MODULES.split():  # each registers its tasks
     importlib.import_module(f"{__name__}.{_module}")
 
@@ -54,6 +56,7 @@ class Stored(NamedTuple):
 _BY_PATH = {
     "file:": Stored(corpus.file, "tokens", "bytes"),
     "pairs:": Stored(question_answer.pairs, "tokens", "tokens"),
+    "tokens:": Stored(token_task.tokens, "tokens", "tokens"),
     _LABELS: Stored(labelled_text.labels, "whole", "bytes"),
     "images:": Stored(image_file.images, "patches", "patches a side"),
     "canvas:": Stored(canvas.canvas_file, "canvas", "patches a side"),

@@ -7,21 +7,19 @@ continues with the documents after it. The rows of a step depend only on its num
 steps can be read in any order.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any
 
 import numpy as np
 
-from posenc_jax.lab.tasks.task import Fed
+from posenc_jax.lab.tasks.task import Feed, Rows
 from posenc_jax.lab.tasks.text_windows import document
 
 FEW = 1024  # blocks; Grain's shuffle takes microseconds for so many, milliseconds for 40
 
 
-def feeder(
-    source: Sequence[Mapping[str, Any]], feature: str, mean: float
-) -> Callable[[range, range, int, int], Fed]:
+def feeder(source: Sequence[Mapping[str, Any]], feature: str, mean: float) -> Feed:
     """Returns a function for `Task.feed`, whose rows are uint8 [S, N, B, width + 1].
 
     Args:
@@ -44,10 +42,14 @@ def feeder(
         blocks = grain.MapDataset.range(count).seed(seed).repeat(-(-FEW // count))
         return blocks.shuffle().repeat().random_map(rows)
 
-    def feed(seeds: range, steps: range, batch: int, width: int) -> Fed:
+    def feed(seeds: range, steps: range, batch: int, width: int) -> Rows:
         pipelines = [batches(seed, batch, width + 1) for seed in seeds]
-        rows = np.stack([[batches[step] for step in steps] for batches in pipelines])
-        return Fed(rows, np.int32(seeds.start), np.int32(steps.start))
+
+        def fill(seeds_at: slice, steps_at: slice, rows_at: slice) -> np.ndarray:
+            chosen = [[rows[n][rows_at] for n in steps[steps_at]] for rows in pipelines[seeds_at]]
+            return np.array(chosen)
+
+        return Rows((len(seeds), len(steps), batch, width + 1), fill)
 
     return feed
 

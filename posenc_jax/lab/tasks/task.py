@@ -49,24 +49,34 @@ class Batch(NamedTuple):
     targets_BT: int32, the target at each place; for images [B, 1], one label for each row.
     weights_BT: float32, 1 for targets that count in the loss, those of the answer; else 0.
     layout:     the position of each token; padding has segment 0.
+    bytes_BT:   float32, the bytes that each target stands for, for scores per byte; None: one each.
     """
 
     tokens_BT: jax.Array
     targets_BT: jax.Array
     weights_BT: jax.Array
     layout: Layout
+    bytes_BT: jax.Array | None = None
 
 
-class Fed(NamedTuple):
-    """Training rows read on the host, [S, N, ...]: S seeds from `seed`, N steps from `step`."""
+class Rows(NamedTuple):
+    """Training rows that the host reads: [S, N, B, ...], of S seeds, N steps and B rows of each.
 
-    rows: Any
-    seed: Any
-    step: Any
+    shape: of all of them.
+    fill:  (seeds, steps, rows) -> the rows of these three slices. Each row is a function of its
+           seed, step and number, so each process reads its own.
+    """
 
-    def at(self, seed: jax.Array, step: jax.Array) -> Any:
-        """The rows of one step of one seed."""
-        return self.rows[seed - self.seed, step - self.step]
+    shape: tuple[int, ...]
+    fill: Callable[[slice, slice, slice], np.ndarray]
+
+    def whole(self) -> np.ndarray:
+        """All rows."""
+        return self.fill(slice(None), slice(None), slice(None))
+
+
+# (seeds, steps, batch, width) -> the training rows of these ranges; see `Task.feed`.
+Feed = Callable[[range, range, int, int], Rows]
 
 
 class Task(NamedTuple):
@@ -86,9 +96,9 @@ class Task(NamedTuple):
     facts:    facts about the data, for the record of a run.
     width:    (size) -> tokens that the model reads.
     features: numbers in a patch, for a task of images; None: the model reads token ids.
-    feed:     (seeds, steps, batch, width) -> Fed, for data too large for the device: `sample` gets
-              the rows of its step instead of `data`. Seeds and steps are ranges. None: `data` is on
-              the device.
+    feed:     (seeds, steps, batch, width) -> Rows, for training data that the host reads: `sample`
+              gets the rows of its step instead of `data`. Seeds and steps are ranges. None: `data`
+              is on the device.
     bag:      rules that predict answers without positions, by name, see `generated`.
     """
 
@@ -105,13 +115,19 @@ class Task(NamedTuple):
     facts: Mapping[str, Any]
     width: Callable[[Any], Any] = lambda size: size
     features: int | None = None
-    feed: Callable[[range, range, int, int], Fed] | None = None
+    feed: Feed | None = None
     bag: Mapping[str, Rule] = MappingProxyType({})
 
     @property
     def streamed(self) -> bool:
         """Whether training rows are read step by step, by `feed`."""
         return self.feed is not None
+
+    def training_data(self, step: int, batch: int, width: int) -> Any:
+        """What `sample` reads at one step of seed 0, for callers that do not train."""
+        if self.feed is None:
+            return self.data
+        return self.feed(range(1), range(step, step + 1), batch, width).whole()[0, 0]
 
     def test(
         self, data: Any, index_B: jax.Array, size: Any, width: int, split: str = "test"

@@ -132,7 +132,9 @@ def _drawn(task: Task, trained: tuple[int, int], count: int) -> _Rows:
         return _rows(task.sample(data, key, size_B, width))
 
     keys = jax.random.split(jax.random.key(0), -(-count // ROWS))
-    return _joined([jax.device_get(draw(task.data, key)) for key in keys], count)
+    data = (task.training_data(step, ROWS, width) for step in range(len(keys)))
+    drawn = [jax.device_get(draw(*args)) for args in zip(data, keys, strict=True)]
+    return _joined(drawn, count)
 
 
 def _tested(task: Task, sizes: Sequence[int], examples: int) -> Iterator[_Rows]:

@@ -21,7 +21,7 @@ from posenc_jax.lab.tasks.masked import check_share, masked
 from posenc_jax.lab.tasks.task import (
     SPLITS,
     Batch,
-    Fed,
+    Feed,
     Task,
     arrays_sha256,
     check_least,
@@ -40,7 +40,7 @@ def windowed(
     share: float,
     *,
     packed: bool = False,
-    feed: Callable[[range, range, int, int], Fed] | None = None,
+    feed: Feed | None = None,
     facts: Mapping[str, Any],
 ) -> Task:
     """The task of a text, uint8 [N] for each split, at most 2 GiB.
@@ -58,30 +58,12 @@ def windowed(
     """
     sizes = {split: len(text[split]) for split in SPLITS}
     most = largest_window(source, sizes, stretch)
-
-    def sample(data, key, size_B, width):
-        all_B = jnp.ones(size_B.shape, bool)
-        if feed is not None:
-            return batch(data[:, : width + 1], all_B, size_B, packed)
-        start_B = jax.random.randint(key, size_B.shape, 0, len(data["train"]) - size_B)
-        return batch(_cut(data["train"], start_B, width), all_B, size_B, packed)
-
-    def numbered(data, index_B, size_B, width, split):
-        start_B = index_B * size_B
-        exists_B = start_B < most
-        size_B = jnp.where(exists_B, jnp.minimum(size_B, most - start_B), size_B)
-        return batch(_cut(data[split], start_B, width), exists_B, size_B, packed)
-
-    task = Task(
-        name=source,
+    task = windows(
+        source,
+        text,
+        most,
         vocab=256,
-        metric="bits_per_byte",
-        least=1,
-        most=most,
-        examples=lambda size: -(-most // size),
-        data={split: jnp.asarray(text[split]) for split in SPLITS},
-        sample=sample,
-        numbered=numbered,
+        separator=SEPARATOR[0] if packed else None,
         baselines=lambda: baselines(text, most),
         facts={"sha256": text_sha256(text), "bytes": sizes, "stretch": most, **facts},
         feed=feed,
@@ -92,23 +74,81 @@ def windowed(
     return masked(task, share)._replace(baselines=unigram)
 
 
+def windows(
+    name: str,
+    ids: Mapping[str, np.ndarray],
+    most: int,
+    *,
+    vocab: int,
+    separator: int | None,
+    baselines: Callable[[], Mapping[str, float]],
+    facts: Mapping[str, Any],
+    feed: Feed | None = None,
+    bytes_of_id_V: np.ndarray | None = None,
+) -> Task:
+    """The task of windows of ids, [N] for each split: bytes or other tokens.
+
+    Args:
+      name: the task's name.
+      ids: without "train" if `feed` reads the training rows.
+      most: how many ids are predicted at each size.
+      separator: the id that begins a document; None: the ids of a split are one document.
+      baselines, facts, feed: as in `Task`.
+      bytes_of_id_V: the bytes that each id stands for; None: one.
+    """
+
+    def sample(data, key, size_B, width):
+        all_B = jnp.ones(size_B.shape, bool)
+        if feed is not None:
+            return batch(data[:, : width + 1], all_B, size_B, separator)
+        start_B = jax.random.randint(key, size_B.shape, 0, len(data["train"]) - size_B)
+        return batch(_cut(data["train"], start_B, width), all_B, size_B, separator)
+
+    def numbered(data, index_B, size_B, width, split):
+        start_B = index_B * size_B
+        exists_B = start_B < most
+        size_B = jnp.where(exists_B, jnp.minimum(size_B, most - start_B), size_B)
+        rows = batch(_cut(data[split], start_B, width), exists_B, size_B, separator)
+        if bytes_of_id_V is None:
+            return rows
+        return rows._replace(bytes_BT=data["bytes_of_id"][rows.targets_BT])
+
+    data = {split: jnp.asarray(ids_N) for split, ids_N in ids.items()}
+    if bytes_of_id_V is not None:
+        data["bytes_of_id"] = jnp.asarray(bytes_of_id_V, jnp.float32)
+    return Task(
+        name=name,
+        vocab=vocab,
+        metric="bits_per_byte",
+        least=1,
+        most=most,
+        examples=lambda size: -(-most // size),
+        data=data,
+        sample=sample,
+        numbered=numbered,
+        baselines=baselines,
+        facts=facts,
+        feed=feed,
+    )
+
+
 def _cut(text_N: jax.Array, start_B: jax.Array, width: int) -> jax.Array:
     """The `width` + 1 bytes from each start on, [B, width + 1]; beyond the text its last byte."""
     place_L = jnp.arange(width + 1, dtype=jnp.int32)
     return text_N[jnp.minimum(start_B[:, None] + place_L[None], len(text_N) - 1)]
 
 
-def batch(byte_BL: jax.Array, counts_B: jax.Array, size_B: jax.Array, packed: bool) -> Batch:
-    """The batch of rows of bytes [B, T + 1]; the first size_B bytes of a row are inputs.
+def batch(id_BL: jax.Array, counts_B: jax.Array, size_B: jax.Array, separator: int | None) -> Batch:
+    """The batch of rows of ids [B, T + 1]; the first size_B ids of a row are inputs.
 
-    counts_B: whether the targets of a row count.
+    counts_B: whether the targets of a row count. separator: as for `windows`.
     """
-    byte_BL = byte_BL.astype(jnp.int32)
+    id_BL = jnp.asarray(id_BL, jnp.int32)
     segment_BT = None
-    if packed:
-        first_BT = (byte_BL[:, :-1] == SEPARATOR[0]).at[:, 0].set(False)
+    if separator is not None:
+        first_BT = (id_BL[:, :-1] == separator).at[:, 0].set(False)
         segment_BT = 1 + jnp.cumsum(first_BT, axis=1, dtype=jnp.int32)
-    return next_token(byte_BL, counts_B[:, None], size_B, segment_BT=segment_BT)
+    return next_token(id_BL, counts_B[:, None], size_B, segment_BT=segment_BT)
 
 
 def document(text: bytes | str) -> bytes:

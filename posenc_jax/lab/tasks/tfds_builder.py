@@ -98,7 +98,8 @@ def lines(task: Task, split: str, size_B: np.ndarray) -> list[np.ndarray]:
     width, size_B = task.width(int(size_B.max())), size_B.astype(np.int32)
     if split == "train":
         key = jax.random.key(0, impl="threefry2x32")
-        batch = jax.jit(task.sample, static_argnums=3)(task.data, key, size_B, width)
+        data = task.training_data(0, len(size_B), width)
+        batch = jax.jit(task.sample, static_argnums=3)(data, key, size_B, width)
     else:
         one = lambda index, size: task.test(task.data, index[None], size, width, split)
         index_B = jnp.arange(len(size_B), dtype=jnp.int32)

@@ -32,7 +32,7 @@ FITS, MANY = 2**28, 200_000  # an example takes about 70 microseconds to read: 1
 HEAD = 2**23  # bytes of a larger text that its baselines are fitted to
 QUESTIONS = {"commands": "actions", "question": "answer"}
 TEXTS = ("text", "book_text")  # the feature to read if a set has several texts
-_VALID = ("validation", "valid", "val", "dev")
+VALID_NAMES = ("validation", "valid", "val", "dev")
 
 
 class Part(NamedTuple):
@@ -76,7 +76,7 @@ def text(
     FieldError: the set has no such feature or split.
     """
     check_options(stretch, masked)
-    chosen = _text_feature(prepared, feature)
+    chosen = text_feature(prepared, feature)
     parts = _parts(prepared, train, valid, test)
     count, size = _total(parts)
     streamed = size > FITS or count > MANY
@@ -130,7 +130,7 @@ def labels(
     named = prepared.features_of_type("ClassLabel")
     if not named:
         raise FieldError("task.name", f"{prepared.name} has no class label")
-    label, chosen = _first(named, "label"), _text_feature(prepared, feature)
+    label, chosen = _first(named, "label"), text_feature(prepared, feature)
     parts = _parts(prepared, train, valid, test)
     _check_fits(prepared, parts)
 
@@ -187,7 +187,7 @@ def pictures(
     return Plan(side // patch, None, read, width=lambda size: size * size)
 
 
-def _text_feature(prepared: Prepared, feature: str) -> str:
+def text_feature(prepared: Prepared, feature: str) -> str:
     """The feature `feature`, or by default the only text, or the usual one. FieldError: there is no
     such text.
     """
@@ -214,7 +214,7 @@ def _parts(prepared: Prepared, train: str, valid: str, test: str) -> dict[str, P
     """
     splits, stop = prepared.builder.info.splits, 100
     test = test or ("test" if "test" in splits else "")
-    valid = valid or next((name for name in _VALID if name in splits), "")
+    valid = valid or next((name for name in VALID_NAMES if name in splits), "")
     if not test:
         test, stop = f"{train}[{stop - 5}%:{stop}%]", stop - 5
     if not valid:

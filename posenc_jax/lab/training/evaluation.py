@@ -148,7 +148,8 @@ class Evaluator:
         )
         weights_BT = batch.weights_BT * (index_B >= 0).astype(jnp.float32)[:, None]
         logits_BTV = self._model.apply(params, batch.tokens_BT, batch.layout)
-        return metrics.scores(scored(self._task), logits_BTV, batch.targets_BT, weights_BT)
+        targets = batch.targets_BT, weights_BT, batch.bytes_BT
+        return metrics.scores(scored(self._task), logits_BTV, *targets)
 
 
 def scored(task: Task) -> tuple[str, ...]:
@@ -170,7 +171,8 @@ def batch_scorer(model: Model, names: tuple[str, ...]) -> Callable[[Any, Batch],
 
         def part_sums(part):
             logits_BTV = model.apply(params, part.tokens_BT, part.layout)
-            return metrics.scores(names, logits_BTV, part.targets_BT, part.weights_BT).by_example
+            targets = part.targets_BT, part.weights_BT, part.bytes_BT
+            return metrics.scores(names, logits_BTV, *targets).by_example
 
         parts = jax.tree.map(lambda leaf: leaf.reshape(-1, rows, *leaf.shape[1:]), batch)
         sums = jax.tree.map(lambda x_GB: x_GB.reshape(-1), jax.lax.map(part_sums, parts))

@@ -225,11 +225,11 @@ def train(
     state = checkpoints.restore(state) if checkpoints else state
     if not (checkpoints and checkpoints.step):
         state = start(state)
-    whole = None if task.feed is not None else Chunk(devices.on_every_device(task.data))
+    whole = None if task.streamed else Chunk(devices.on_every_device(task.data))
     validated = validation_steps(config.steps, config.chunk)
 
     def make_chunk(steps: range) -> Chunk:
-        return Chunk(_fed(task, config, every_seed, steps)) if whole is None else whole
+        return whole or Chunk(None, _fed(task, config, every_seed, steps))
 
     def read_finite(metrics, timing):
         read(metrics, timing)
@@ -246,7 +246,8 @@ def train(
 def _fed(task: Task, config: TrainConfig, seeds: range, steps: range) -> Any:
     """The rows of these steps, from a task that reads them one batch after another."""
     assert task.feed is not None
-    return devices.on_every_device(task.feed(seeds, steps, config.batch, task.width(config.length)))
+    rows = task.feed(seeds, steps, config.batch, task.width(config.length))
+    return devices.filled(rows.shape, rows.fill)
 
 
 def init_runner(model: Model, tx, seeds: int, first_seed: int = 0, fsdp: bool = False) -> Any:
@@ -280,7 +281,7 @@ def from_weights(config: TrainConfig, fresh: State, params: Any) -> State:
 
 def trainer(model: Model, task: Task, config: TrainConfig, loss_mask: bool) -> Trainer:
     """The trainer whose batches the program draws from a task, as `make_batch` says."""
-    batch = lambda data, state, row: make_batch(task, data, config, state)
+    batch = lambda data, state, row: make_batch(task, data, config, state, row)
     saving = config.fsdp, config.accumulate, config.remat
     return Trainer(model, optimizer(config), batch, 0, loss_mask, *saving)
 

@@ -90,8 +90,11 @@ def update(
 
 
 @jax.named_scope("data")
-def make_batch(task: Task, data: Any, config: TrainConfig, state: State) -> Batch:
-    """The batch of one step: sizes uniform in [min_length, length], padded to one width."""
+def make_batch(task: Task, data: Any, config: TrainConfig, state: State, rows: Any = None) -> Batch:
+    """The batch of one step: sizes uniform in [min_length, length], padded to one width.
+
+    rows: those of this step, of a task that is streamed.
+    """
     size_B = jax.random.randint(
         random_key(state.seed, SIZE, state.step),
         (config.batch,),
@@ -100,7 +103,7 @@ def make_batch(task: Task, data: Any, config: TrainConfig, state: State) -> Batc
         dtype=jnp.int32,
     )
     key = random_key(state.seed, BATCH, state.step)
-    data = data if task.feed is None else data.at(state.seed, state.step)
+    data = rows if task.streamed else data
     return devices.spread_rows(task.sample(data, key, size_B, task.width(config.length)))
 
 

@@ -161,21 +161,24 @@ CONFIG = schema.TrainConfig(length=32, min_length=32, batch=6, steps=4, chunk=2,
 
 @pytest.mark.thorough
 def test_a_streamed_step_is_a_function_of_seed_and_step(streamed):
-    fed = streamed.feed(range(1, 3), range(4, 9), 6, 32)
-    assert fed.rows.shape == (2, 5, 6, 33)
-    assert fed.rows.dtype == np.uint8
+    feed = streamed.feed(range(1, 3), range(4, 9), 6, 32)
+    rows = feed.whole()
+    assert rows.shape == feed.shape == (2, 5, 6, 33)
+    assert rows.dtype == np.uint8
+    part = feed.fill(slice(1, 2), slice(0, 5, 2), slice(3, 6))
+    assert (part == rows[1:2, 0:5:2, 3:6]).all()
     alone = tasks.make("tfds:documents", stretch=256).feed(range(2, 3), range(7, 8), 6, 32)
-    assert (alone.rows[0, 0] == fed.rows[1, 3]).all()
-    assert len({row.tobytes() for row in fed.rows.reshape(10, -1)}) == 10
+    assert (alone.whole()[0, 0] == rows[1, 3]).all()
+    assert len({row.tobytes() for row in rows.reshape(10, -1)}) == 10
     state = State(None, None, jnp.int32(7), jnp.int32(2))
-    batch = jax.jit(lambda fed: make_batch(streamed, fed, CONFIG, state))(fed)
-    assert (np.asarray(batch.tokens_BT) == fed.rows[1, 3, :, :-1]).all()
-    assert (np.asarray(batch.targets_BT) == fed.rows[1, 3, :, 1:]).all()
+    batch = jax.jit(lambda row: make_batch(streamed, None, CONFIG, state, row))(rows[1, 3])
+    assert (np.asarray(batch.tokens_BT) == rows[1, 3, :, :-1]).all()
+    assert (np.asarray(batch.targets_BT) == rows[1, 3, :, 1:]).all()
 
 
 def test_streamed_rows_are_made_of_documents(streamed):
     known = [text.replace(b"\0", b" ") for text in DOCUMENTS["train"]]
-    rows = streamed.feed(range(1), range(40), 6, 64).rows.reshape(-1, 65)
+    rows = streamed.feed(range(1), range(40), 6, 64).whole().reshape(-1, 65)
     inner, cropped = set(), 0
     for row in rows:
         first, *between = row.tobytes().split(b"\0")
@@ -350,7 +353,7 @@ for path in sorted(pathlib.Path("configs").glob("*.py")):
         module.get_config()
 tasks.make("tfds:posenc_jax/digits", patch=2)
 tfds_tasks.FITS = 0
-tasks.make("tfds:documents", stretch=256).feed(range(1), range(1), 2, 8)
+tasks.make("tfds:documents", stretch=256).feed(range(1), range(1), 2, 8).whole()
 print([m for m in sys.modules if m.split(".")[0] == "tensorflow"])
 import tensorflow
 """

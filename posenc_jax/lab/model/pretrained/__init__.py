@@ -14,7 +14,7 @@ from posenc_jax.encoding import Encoding
 from posenc_jax.huggingface.fields import Fields
 from posenc_jax.lab.config.schema import ModelConfig
 from posenc_jax.lab.hosts import processes
-from posenc_jax.lab.hosts.exit_status import Refused, first_line
+from posenc_jax.lab.hosts.exit_status import Refused
 from posenc_jax.lab.hosts.files import write_json
 from posenc_jax.lab.model.pretrained import deberta, links
 from posenc_jax.lab.model.pretrained.architectures import (
@@ -25,6 +25,7 @@ from posenc_jax.lab.model.pretrained.architectures import (
 )
 from posenc_jax.lab.model.pretrained.tensors import Tensors, read_json, write_tensors
 from posenc_jax.lab.model.transformer import Encodings, Model
+from posenc_jax.lab.tasks.tokens.tokenizer import read_tokenizer
 from posenc_jax.options import shown
 
 __all__ = ["ARCHITECTURES", "Pretrained", "load", "released", "save", "shapes", "tokenizer"]
@@ -174,15 +175,8 @@ def tokenizer(folder: str | Path) -> Tokenizer:
     fields = Fields(read_json(path.with_name("config.json")))
     fields = fields.inside("text_config") if "text_config" in fields.fields else fields
     vocab = fields.need("vocab_size")
-    try:
-        words = Tokenizer.from_file(str(path))
-        words.no_truncation()
-        words.no_padding()
-        added = words.encode("").ids  # what a template puts before or after a text
-    except BaseException as error:  # Exception itself, or a panic, which is no Exception
-        if isinstance(error, KeyboardInterrupt | SystemExit):
-            raise
-        raise Refused(f"{path}: {first_line(error)}") from None
+    words, _ = read_tokenizer(path)
+    added = words.encode("").ids  # what a template puts before or after a text
     ids = words.get_vocab() | {f"number {n} before a text": id_ for n, id_ in enumerate(added)}
     token, last = max(ids.items(), key=lambda item: item[1], default=("", -1))
     if last >= vocab:

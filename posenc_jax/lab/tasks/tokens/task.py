@@ -1,0 +1,184 @@
+"""Next-token prediction on tokens, scored in bits per byte: `tokens:PATH` and `stdlib_tokens`.
+
+The windows of a size are as in `text_windows.py`: those for tests cover the same tokens, so the
+same bytes, at every size, and each document is apart. Training windows follow one another in the
+stream without overlap, and each epoch reads them in another order. Row r of step n is window
+number permuted(n * batch + r) of the seed and epoch, see `permutation.py`: a run that goes on reads
+what it would have read, and each of several processes reads its own rows alone.
+"""
+
+import platform
+from collections.abc import Callable, Iterable, Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from posenc_jax.lab.hosts.exit_status import Refused
+from posenc_jax.lab.tasks import corpus
+from posenc_jax.lab.tasks.baselines import baselines
+from posenc_jax.lab.tasks.catalog import register
+from posenc_jax.lab.tasks.task import SPLITS, Feed, Plan, Rows, Task, arrays_sha256, check_least
+from posenc_jax.lab.tasks.text_windows import windows
+from posenc_jax.lab.tasks.tokens.permutation import permuted
+from posenc_jax.lab.tasks.tokens.shards import Stream, TokenFolder
+from posenc_jax.lab.tasks.tokens.tokenizer import ByteTokenizer
+from posenc_jax.lab.tasks.user_files import user_path
+from posenc_jax.options import FieldError
+
+HEAD = 2**23  # training tokens that the baselines are fitted to
+# A byte-level BPE of 4,096 ids that `scripts/prepare_tokens.py stdlib --tokenizer=bpe:4096` made.
+STANDARD_LIBRARY_BPE = "stdlib_bpe.json"
+
+
+def tokens(path: str, stretch: int = 65536) -> Plan:
+    """The tokens of a folder that `scripts/prepare_tokens.py` wrote.
+
+    stretch: tokens of the test split that are predicted, and of the validation split.
+
+    FieldError: there is no such folder, or it was changed.
+    """
+    name = f"tokens:{path}"
+    check_least("stretch", stretch, 1)
+    folder = _refused_as_field(name, lambda: TokenFolder(user_path(name, path)))
+    manifest = folder.manifest
+    most = longest_window([manifest.splits[s].tokens for s in SPLITS], stretch)
+
+    def read() -> Task:
+        _refused_as_field(name, folder.check)
+        streams = {split: folder.stream(split) for split in SPLITS}
+        facts = {
+            "text_sha256": manifest.source.sha256,
+            "tokenizer_sha256": manifest.tokenizer.sha256,
+            "shards_sha256": {
+                split: [shard.sha256 for shard in manifest.splits[split].shards] for split in SPLITS
+            },
+            "documents": {split: manifest.splits[split].documents for split in SPLITS},
+            "bytes": {split: manifest.splits[split].bytes for split in SPLITS},
+        }
+        return of_streams(name, streams, folder.tokenizer, most, facts)
+
+    return Plan(1, most, read, streamed=True)
+
+
+@register(unit="tokens")
+def stdlib_tokens(stretch: int = 65536) -> Plan:
+    """The text of the Python standard library as tokens of a byte-level BPE of 4,096 ids.
+
+    The splits are those of `stdlib`, and each file is a document of its own. Options as for
+    `tokens`.
+    """
+    check_least("stretch", stretch, 1)
+    # The training split, which takes seconds, is longer than the others.
+    most = longest_window([len(_standard_library(split)) for split in SPLITS[1:]], stretch)
+
+    def read() -> Task:
+        ids = {split: _standard_library(split) for split in SPLITS}
+        words = _standard_library_tokenizer()
+        facts = {
+            "sha256": arrays_sha256([len(ids[split]) for split in SPLITS], list(ids.values())),
+            "tokenizer_sha256": words.sha256,
+            "bytes": {s: int(words.lengths_V[ids[s]].sum(dtype=np.int64)) for s in SPLITS},
+            "python": platform.python_version(),
+        }
+        streams = {split: Stream([ids[split]]) for split in SPLITS}
+        return of_streams("stdlib_tokens", streams, words, most, facts)
+
+    return Plan(1, most, read, streamed=True)
+
+
+def of_streams(
+    name: str,
+    streams: Mapping[str, Stream],
+    words: ByteTokenizer,
+    most: int,
+    facts: Mapping[str, Any],
+) -> Task:
+    """The task of the tokens of three splits.
+
+    Args:
+      most: tokens that are predicted of the validation and of the test split.
+      facts: facts about the tokens; "bytes" has those of each split.
+    """
+    held_out = {split: streams[split].read(0, most + 1) for split in SPLITS[1:]}
+    rate = lambda ids_N: float(words.lengths_V[ids_N].mean())
+    per_token = {split: rate(ids[1:]) for split, ids in held_out.items()}
+    per_token["train"] = facts["bytes"]["train"] / len(streams["train"])
+
+    def byte_baselines() -> Mapping[str, float]:
+        heads = {"train": streams["train"].read(0, HEAD), **held_out}
+        text = {split: np.frombuffer(words.decode(ids), np.uint8) for split, ids in heads.items()}
+        return baselines(text, len(text["test"]) - 1)
+
+    return windows(
+        name,
+        held_out,
+        most,
+        vocab=words.vocab,
+        separator=words.separator,
+        baselines=byte_baselines,
+        facts={
+            "tokens": {split: len(streams[split]) for split in SPLITS},
+            "stretch": most,
+            "bytes_per_token": per_token,
+            **facts,
+        },
+        feed=feeder(streams["train"]),
+        bytes_of_id_V=words.lengths_V,
+    )
+
+
+def feeder(stream: Stream) -> Feed:
+    """Returns a function for `Task.feed`, whose rows are windows of the stream."""
+
+    def feed(seeds: range, steps: range, batch: int, width: int) -> Rows:
+        shape = len(seeds), len(steps), batch, width + 1
+        count = (len(stream) - 1) // width
+
+        def fill(seeds_at: slice, steps_at: slice, rows_at: slice) -> np.ndarray:
+            step_N1 = np.array(steps[steps_at], np.int64)[:, None]
+            row_1B = np.arange(batch, dtype=np.int64)[None, rows_at]
+            epoch_NB, index_NB = np.divmod(step_N1 * batch + row_1B, count)
+            starts = [width * permuted(index_NB, count, s, epoch_NB) for s in seeds[seeds_at]]
+            return stream.windows(np.stack(starts), width + 1)
+
+        return Rows(shape, fill)
+
+    return feed
+
+
+def longest_window(sizes: Iterable[int], stretch: int) -> int:
+    """The longest window, which is also the number of tokens predicted at each size.
+
+    sizes: the tokens of the splits, of which the first one of each is not predicted.
+    """
+    return min(stretch, min(sizes) - 1)
+
+
+def _refused_as_field(name: str, read: Callable[[], Any]) -> Any:
+    """What `read` returns. FieldError: it was refused."""
+    try:
+        return read()
+    except Refused as error:
+        raise FieldError("task.name", f"{name}: {error}") from None
+
+
+@cache
+def _standard_library_tokenizer() -> ByteTokenizer:
+    return ByteTokenizer(Path(__file__).with_name(STANDARD_LIBRARY_BPE))
+
+
+@cache
+def _standard_library(split: str) -> np.ndarray:
+    """The tokens of the standard library's text."""
+    words = _standard_library_tokenizer()
+    files = [text.decode("utf-8", "replace") for _, text in _files()[split]]
+    ids = words.encode([text.replace("\0", " ") for text in files])
+    separator = np.array([words.separator], words.dtype)
+    return np.concatenate([part for ids_N in ids for part in (separator, ids_N)])
+
+
+@cache
+def _files():
+    return corpus.texts(corpus.standard_library())
