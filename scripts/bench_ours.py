@@ -54,11 +54,11 @@ def step(job: dict):
     model = transformer.build(shape, encodings.make(job["encoding"], **options), task.vocab)
     run_chunk = loop.chunk_runner(model, task, config, loss_mask=True)
     state = loop.init_runner(model, optimizers.optimizer(config), seeds=1)()
-    data = on_every_device(task.data)
+    data, rate_N = on_every_device(task.data), optimizers.rates(config, range(job["steps"]))
 
     def call():
         nonlocal state
-        state, metrics = run_chunk(state, data, job["steps"])
+        state, metrics = run_chunk(state, data, rate_N)
         assert np.isfinite(jax.device_get(metrics["loss"])).all()
 
     return (), call

@@ -71,7 +71,7 @@ class Half:
             return fresh
         return fill(fresh, Checkpoints(self._folder / self._case.goes_on).read(HALF).leaves)
 
-    def due(self) -> bool:
+    def due(self, step: int) -> bool:
         return True
 
     def save(self, step: int, state: Any) -> None:
@@ -104,10 +104,11 @@ class Trainer:
         """In place of `loop.chunk_runner`."""
         run = CHUNK_RUNNER(*args)
 
-        def call(state, data, steps):
+        def call(state, data, rate_N):
+            steps = len(rate_N)
             if steps not in self._programs:
-                self._programs[steps] = run.lower(state, data, steps).compile()
-            return self._programs[steps](state, data)
+                self._programs[steps] = run.lower(state, data, rate_N).compile()
+            return self._programs[steps](state, data, rate_N)
 
         return call
 

@@ -164,7 +164,8 @@ class Programs:
         """
         seed_S = jnp.copy(state.seed)
         chunk_of = lambda steps: Chunk(None, examples.rows(seed_S, jnp.int32(steps.start)))
-        return fit(self._trainer.advance, state, steps, self._chunk, chunk_of, after=after)
+        programs = self._trainer.advance, self._trainer.rates
+        return fit(*programs, state, steps, self._chunk, chunk_of, after=after)
 
 
 def _given(data: Any, state: State, row: Batch) -> Batch:

@@ -107,7 +107,7 @@ def train_and_evaluate(config: schema.TrainedConfig, run: runs.Run, rows: Iterab
             if start.only_evaluates(config, row.name):
                 params = start.trained_params(config, row, run)
             else:
-                params = train_row(config, row, run).params
+                params = train_row(config, row, run).weights
             evaluate(row, run, params)
 
 
@@ -219,7 +219,7 @@ def train_row(config: schema.TrainedConfig, row: Row, run: runs.Run) -> State:
 def _validate(config, task, valid: Evaluator, labels, run: runs.Run, state: State, step: int):
     """Logs the scores on validation examples of the trained length."""
     with contextlib.suppress(DoesNotFit):  # the evaluation at this length then says so
-        scores = valid(state.params, config.train.length)
+        scores = valid(state.weights, config.train.length)
         scored = records(scores, task, step, config.seed_range, labels)
         run.log([record for record in scored if "position" not in record["labels"]])
 

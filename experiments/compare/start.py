@@ -55,8 +55,8 @@ def check(config: schema.TrainedConfig, workdir: Path) -> None:
     if is_huggingface(folder):
         _check_huggingface(start)
         return
-    checkpoints = {name: find(start, name) for name in config.encoding.names}
     before = _stored(folder)
+    checkpoints = {name: find(start, name) for name in config.encoding.names}
     for seed in config.seed_range:
         if seed not in before.seed_range:
             has = f"{before.seed_range.start} to {before.seed_range.stop - 1}"

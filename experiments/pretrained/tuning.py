@@ -59,7 +59,7 @@ def tuned(
         refuse_not_finite(jax.device_get(metrics), [seed])
         read(step, float(metrics["loss"][0, 0]))
 
-    state = fit(trainer.advance, state, train.steps, 1, chunk_of, after=each_step)
+    state = fit(trainer.advance, trainer.rates, state, train.steps, 1, chunk_of, after=each_step)
     return jax.tree.map(lambda leaf: leaf[0], state.params)
 
 

@@ -182,7 +182,8 @@ def training_step(name: str, layers: int, saving: Mapping[str, Any]) -> Any:
 def _chunk(model: Model, task: Task, config: TrainConfig, seeds: int, steps: int) -> Any:
     """Lowers the program of so many training steps."""
     run = loop.chunk_runner(model, task, config, loss_mask=True)
-    return run.lower(states(model, config, seeds), whole(task.data), steps)
+    rate_N = jax.ShapeDtypeStruct((steps,), jnp.float32)
+    return run.lower(states(model, config, seeds), *whole((task.data, rate_N)))
 
 
 def states(model: Model, config: TrainConfig, seeds: int) -> Any:
@@ -264,9 +265,9 @@ def experiment(stem: str, name: str, part: str) -> Any:
     first = first_training(stem, name)
     model, _, config, _ = first.chunk
     if part == "train":
-        _, data, steps = first.arguments
+        _, *data_and_rates = first.arguments
         run, shapes = loop.chunk_runner(*first.chunk), states(model, config, first.seeds)
-        return run.lower(shapes, whole(data), steps)
+        return run.lower(shapes, *whole(data_and_rates))
     longest = max(first.evaluations)
     model, task, limits = first.evaluations[longest]
     return _scoring(model, task, limits, longest, config, first.seeds)

@@ -29,11 +29,11 @@ def _case(job: dict[str, Any], form: dict[str, str], seeds: int) -> Callable[[],
     model = model._replace(apply=partial(model.apply, **form))
     run = loop.chunk_runner(model, task, config, loss_mask=True)
     state = loop.init_runner(model, optimizers.optimizer(config), seeds=seeds)()
-    data = on_every_device(task.data)
+    data, rate_N = on_every_device(task.data), optimizers.rates(config, range(job["steps"]))
 
     def start():
         nonlocal state
-        state, metrics = run(state, data, job["steps"])
+        state, metrics = run(state, data, rate_N)
         return metrics["loss"]
 
     def measure():

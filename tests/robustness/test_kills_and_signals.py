@@ -65,6 +65,27 @@ def test_a_run_killed_and_interrupted_ends_in_the_same_bits(tmp_path):
     assert outcome(tmp_path / "run") != wanted, "control"
 
 
+OPTIMIZERS = {
+    "muon": ("--config.train.optimizer.name=muon",),
+    "wsd": ("--config.train.schedule.name=wsd", "--config.checkpoint.at=(6,)"),
+    "average": ("--config.train.average=4",),
+}
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("flags", OPTIMIZERS.values(), ids=OPTIMIZERS)
+def test_other_optimizers_schedules_and_averages_end_in_the_same_bits(tmp_path, flags):
+    """Killed where the state of step 6 is on disk; adamw is in the test above."""
+    config = (*SMALL, *flags)
+    wanted = whole(TrainProcess(tmp_path / "whole", config=config))
+    killed = TrainProcess(tmp_path / "run", config=config, failpoint="sealed").wait()
+    assert killed.status == -signal.SIGKILL
+    last = TrainProcess(tmp_path / "run", config=config)
+    assert not complete(wanted, last)
+    assert "goes on from nope, step 6 of 12" in last.output()
+    assert wanted != whole(TrainProcess(tmp_path / "control", config=SMALL)), "control"
+
+
 @pytest.mark.thorough
 def test_a_run_whose_disk_is_full_ends_in_one_line_and_goes_on_in_the_same_bits(tmp_path):
     assert run(tmp_path / "whole").status == 0

@@ -187,6 +187,9 @@ class TrainConfig(Part):
     The learning rate rises to `lr` in `warmup` steps, then follows the `schedule`; gradients are
     clipped to a global norm of `clip`; `decay` is the weight decay of matrices. Names and options
     of optimizers and schedules: `posenc_jax/lab/training/optimizers.py`.
+
+    With `average` N weights are averaged over the last N steps, exponentially (Polyak and Juditsky
+    1992), and the average is what is evaluated; 0: the weights themselves.
     """
 
     length: Length = 128
@@ -199,6 +202,7 @@ class TrainConfig(Part):
     clip: PositiveFloat = 1.0
     optimizer: NamedConfig = NamedConfig(name="adamw")
     schedule: NamedConfig = NamedConfig(name="cosine")
+    average: Whole = 0
     chunk: Rows = 20
     fsdp: bool = False
     accumulate: Rows = 1

@@ -25,7 +25,7 @@ from posenc_jax.lab.hosts.fast_training import over, pack, unpack
 from posenc_jax.lab.model.transformer import Model
 from posenc_jax.lab.runs import StageCheckpoints
 from posenc_jax.lab.tasks.task import Batch, Task
-from posenc_jax.lab.training.optimizers import Optimizer, optimizer
+from posenc_jax.lab.training.optimizers import Optimizer, by_step, optimizer, schedule
 from posenc_jax.lab.training.profile import traced
 from posenc_jax.lab.training.step import State, initial, make_batch, update
 from posenc_jax.lab.training.throughput import Stopwatch, Timing
@@ -62,13 +62,13 @@ class Trainer:
         self._model, self._tx, self._batch, self._average = model, tx, batch, average
         self._update, self._fsdp = update(model, tx, loss_mask, fsdp, accumulate, remat), fsdp
         self._packed = tuned_for("cpu") and tx.elementwise and not fsdp
-        # A jitted function (state, data, steps, rows=None) -> (state, metrics): so many steps of
-        # every seed. The state is donated; each metric is [S, steps]; leaves of rows are
-        # [S, steps, ...]. None: the state keeps its own shardings.
+        # The function (steps) -> their learning rates, [steps].
+        self.rates = by_step(tx.schedule)
+        # A jitted function (state, data, rate_N, rows=None) -> (state, metrics): N steps of every
+        # seed with these learning rates. The state is donated; each metric is [S, N]; leaves of
+        # rows are [S, N, ...]. None: the state keeps its own shardings.
         shardings = (None, devices.replicated())
-        self.advance = jax.jit(
-            self._chunk, donate_argnums=0, static_argnums=2, out_shardings=shardings
-        )
+        self.advance = jax.jit(self._chunk, donate_argnums=0, out_shardings=shardings)
 
     def start(self, seed_S: Any, rate_S: Any = None, params: Any = None) -> State:
         """The state of each seed before its first step, on the devices that hold it.
@@ -82,9 +82,11 @@ class Trainer:
         average = jax.tree.map(jnp.copy, state.params) if self._average else None
         return state._replace(average=average)
 
-    def step(self, data: Any, state: State, row: Any = None) -> tuple[State, dict[str, jax.Array]]:
+    def step(
+        self, data: Any, state: State, rate: jax.Array, row: Any = None
+    ) -> tuple[State, dict[str, jax.Array]]:
         """The pure function of one step of one seed."""
-        after, metrics = self._update(state, self._batch(data, state, row))
+        after, metrics = self._update(state, self._batch(data, state, row), rate)
         if self._average:
             average = optax.incremental_update(after.params, state.average, 1 / self._average)
             after = after._replace(average=average)
@@ -104,13 +106,13 @@ class Trainer:
 
         return devices.by_seed(over_seeds(initial_state, seed_S, rate_S, params), self._fsdp)
 
-    def _chunk(self, state: State, data: Any, steps: int, rows: Any = None):
-        def seed_steps(data, state, rows):
-            step = lambda state, row: self.step(data, state, row)
-            return jax.lax.scan(step, state, rows, length=steps)
+    def _chunk(self, state: State, data: Any, rate_N: jax.Array, rows: Any = None):
+        def seed_steps(data, rate_N, state, rows):
+            step = lambda state, rate_row: self.step(data, state, *rate_row)
+            return jax.lax.scan(step, state, (rate_N, rows))
 
         state = jax.vmap(lambda s: pack(s, s.params))(state) if self._packed else state
-        state, metrics = over_seeds(seed_steps, state, rows, given=(data,))
+        state, metrics = over_seeds(seed_steps, state, rows, given=(data, rate_N))
         state = jax.vmap(unpack)(state) if self._packed else state
         return devices.by_seed(state, self._fsdp), metrics
 
@@ -127,6 +129,7 @@ class Chunk(NamedTuple):
 
 def fit(
     advance: Callable[..., tuple[State, Any]],
+    rates: Callable[[range], np.ndarray],
     state: State,
     steps: int,
     chunk: int,
@@ -140,7 +143,7 @@ def fit(
     """Trains until `steps` steps are done or `after` returns True; returns the last state.
 
     Args:
-      advance: `Trainer.advance`.
+      advance, rates: those of a `Trainer`.
       state: the state to start from, whose `step` counts towards `steps`.
       chunk: steps of one program.
       make_chunk: (numbers of the steps) -> what they read. It is called while the device computes
@@ -167,9 +170,10 @@ def fit(
     sizes = chunk_sizes(steps, chunk, done)
     with Stopwatch() as stopwatch:
         for n, size in enumerate(sizes):
+            numbers = range(done, done + size)
             with stopwatch.reading():
-                data, rows = make_chunk(range(done, done + size))
-            args = (data, size) if rows is None else (data, size, rows)
+                data, rows = make_chunk(numbers)
+            args = (data, rates(numbers)) if rows is None else (data, rates(numbers), rows)
             if profile is not None and n == min(1, len(sizes) - 1):
                 state, metrics = traced(profile, advance, state, *args)
             else:
@@ -222,6 +226,7 @@ def train(
     every_seed = range(first_seed, first_seed + seeds)
     advance = chunk_runner(model, task, config, loss_mask)
     state = init_runner(model, optimizer(config), seeds, first_seed, config.fsdp)()
+    state = state._replace(average=_average(config, state.params))
     state = checkpoints.restore(state) if checkpoints else state
     if not (checkpoints and checkpoints.step):
         state = start(state)
@@ -239,7 +244,8 @@ def train(
         if validate is not None and step in validated:
             validate(state, step)
 
-    return fit(advance, state, config.steps, config.chunk, make_chunk, read_finite, after,
+    rates = by_step(schedule(config))
+    return fit(advance, rates, state, config.steps, config.chunk, make_chunk, read_finite, after,
                checkpoints, begun, profile)  # fmt: skip
 
 
@@ -275,19 +281,24 @@ def from_weights(config: TrainConfig, fresh: State, params: Any) -> State:
     """
     init = lambda params: over_seeds(optimizer(config).init, params)
     opt = jit_quick(lambda params: devices.by_seed(init(params), config.fsdp))(params)
-    average = None if fresh.average is None else jax.tree.map(jnp.copy, params)
-    return fresh._replace(params=params, opt=opt, average=average)
+    return fresh._replace(params=params, opt=opt, average=_average(config, params))
+
+
+def _average(config: TrainConfig, params: Any) -> Any:
+    """The average of the weights before the first step."""
+    # A copy, because the state is donated and a buffer cannot be donated twice.
+    return jax.tree.map(jnp.copy, params) if config.average else None
 
 
 def trainer(model: Model, task: Task, config: TrainConfig, loss_mask: bool) -> Trainer:
     """The trainer whose batches the program draws from a task, as `make_batch` says."""
     batch = lambda data, state, row: make_batch(task, data, config, state, row)
     saving = config.fsdp, config.accumulate, config.remat
-    return Trainer(model, optimizer(config), batch, 0, loss_mask, *saving)
+    return Trainer(model, optimizer(config), batch, config.average, loss_mask, *saving)
 
 
 def chunk_runner(model: Model, task: Task, config: TrainConfig, loss_mask: bool) -> Any:
-    """`advance` of `trainer`: the jitted function (state, data, steps) -> (state, metrics)."""
+    """`advance` of `trainer`: the jitted function (state, data, rate_N) -> (state, metrics)."""
     return trainer(model, task, config, loss_mask).advance
 
 

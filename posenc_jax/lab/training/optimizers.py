@@ -8,6 +8,7 @@ is decoupled from the gradient (Loshchilov and Hutter, arXiv 1711.05101), and is
 """
 
 from collections.abc import Callable
+from functools import cache
 from typing import Annotated, Any, NamedTuple
 
 import jax
@@ -23,6 +24,7 @@ Below1 = Annotated[float, Bound(0.0, 1.0)]
 Positive = Annotated[float, Bound()]
 Count = Annotated[int, Bound(1)]
 Rate = optax.Schedule
+BLOCK = 1024  # rates that `by_step` computes at once
 
 OPTIMIZERS: dict[str, Callable[..., optax.GradientTransformation]] = {}
 SCHEDULES: dict[str, Callable[..., optax.Schedule]] = {}
@@ -36,11 +38,16 @@ class Optimizer(NamedTuple):
     elementwise: an element's update depends on the history of that element alone, so that many
       leaves may be updated as one array; see `hosts.fast_training.pack`. Clipping by the global
       norm, which all have, is no exception: it is one factor of all elements.
+    schedule: the learning rate by step.
+    at: (rate) -> the transformation with this learning rate at every step, and the same state. So
+      rates are arguments of a program, and trainings of other lengths and rates share it.
     """
 
     init: optax.TransformInitFn
     update: optax.TransformUpdateFn
-    elementwise: bool = False
+    elementwise: bool
+    schedule: optax.Schedule
+    at: Callable[[Any], optax.GradientTransformation]
 
 
 def register(elementwise: bool = False, name: str = "") -> Callable[[Any], Any]:
@@ -113,7 +120,30 @@ def schedule(config: TrainConfig) -> optax.Schedule:
 
 def rates(config: TrainConfig, steps: range) -> np.ndarray:
     """The learning rates of these steps, counted from 0, float32 [N]."""
-    return np.asarray(jax.vmap(schedule(config))(jnp.arange(steps.start, steps.stop)), np.float32)
+    return by_step(schedule(config))(steps)
+
+
+def by_step(schedule: optax.Schedule) -> Callable[[range], np.ndarray]:
+    """The function (steps) -> their learning rates, float32 [N].
+
+    One small program computes `BLOCK` rates, one after another as a training program would, so that
+    they have the same bits.
+    """
+
+    def block_rates(start):
+        with jax.numpy_dtype_promotion("standard"):  # optax adds integers to floats
+            rate = lambda step: jnp.asarray(schedule(step), jnp.float32)
+            return jax.lax.map(rate, start + jnp.arange(BLOCK, dtype=jnp.int32))
+
+    compiled = jax.jit(block_rates)
+    block = cache(lambda n: np.asarray(compiled(jnp.int32(n * BLOCK))))
+
+    def rates(steps: range) -> np.ndarray:
+        first = steps.start // BLOCK
+        blocks = [block(n) for n in range(first, -(-steps.stop // BLOCK))]
+        return np.concatenate(blocks)[steps.start - first * BLOCK :][: len(steps)]
+
+    return rates
 
 
 def make(
@@ -122,9 +152,13 @@ def make(
     """An optimizer by name after clipping by the global norm; AdamW by default."""
     config = config or NamedConfig(name="adamw")
     options = _options("optimizer", OPTIMIZERS, config)
-    built = OPTIMIZERS[config.name](rate, decay, **options)
-    whole = optax.chain(optax.clip_by_global_norm(clip), built)
-    return Optimizer(whole.init, whole.update, _ELEMENTWISE[config.name])
+
+    def with_schedule(schedule: optax.Schedule) -> optax.GradientTransformation:
+        built = OPTIMIZERS[config.name](schedule, decay, **options)
+        return optax.chain(optax.clip_by_global_norm(clip), built)
+
+    whole, at = with_schedule(rate), lambda rate: with_schedule(lambda step: rate)
+    return Optimizer(whole.init, whole.update, _ELEMENTWISE[config.name], rate, at)
 
 
 def _options(field: str, table: dict[str, Any], config: NamedConfig) -> dict[str, Any]:

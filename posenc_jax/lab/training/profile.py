@@ -30,22 +30,22 @@ class Part(NamedTuple):
     backward: float
 
 
-def traced(folder: Path, program: Any, state: Any, data: Any, steps: int, *rows: Any) -> Any:
-    """Returns program(state, data, steps, *rows), waits for it, and writes where its time went.
+def traced(folder: Path, program: Any, state: Any, data: Any, rate_N: Any, *rows: Any) -> Any:
+    """Returns program(state, data, rate_N, *rows), waits for it, and writes where its time went.
 
     The folder gets the trace, which TensorBoard and Perfetto open, and `parts.json`: the steps, the
     seconds that they took, and the parts. The program is compiled once more, for its text.
     """
-    text = program.lower(state, data, steps, *rows).compile().as_text()
+    text = program.lower(state, data, rate_N, *rows).compile().as_text()
     jax.block_until_ready(state)
     with jax.profiler.trace(folder):
         started = time.perf_counter()
-        outputs = jax.block_until_ready(program(state, data, steps, *rows))
+        outputs = jax.block_until_ready(program(state, data, rate_N, *rows))
         seconds = time.perf_counter() - started
     if processes.is_first():
         newest = max(folder.glob("plugins/profile/*/*.xplane.pb"))
         step_parts = parts(self_times(operations(newest)), op_names(text))
-        note = {"steps": steps, "seconds": seconds, "parts": step_parts}
+        note = {"steps": len(rate_N), "seconds": seconds, "parts": step_parts}
         write_text(folder / FILE, json.dumps(note, indent=1))
     return outputs
 

@@ -18,6 +18,7 @@ from posenc_jax.lab.hosts.fast_training import pack, unpack, value_and_grad, val
 from posenc_jax.lab.metrics import cross_entropy
 from posenc_jax.lab.model.transformer import Model
 from posenc_jax.lab.tasks.task import Batch, Task
+from posenc_jax.lab.training.optimizers import Optimizer
 
 INIT, BATCH, PLACE, SIZE = range(4)  # purposes of a random key
 
@@ -38,6 +39,11 @@ class State(NamedTuple):
     rate: jax.Array | None = None
     average: Any = None
 
+    @property
+    def weights(self) -> Any:
+        """The weights to evaluate: their average, if they are averaged."""
+        return self.params if self.average is None else self.average
+
 
 def initial(model: Model, tx: Any, seed: jax.Array, rate: jax.Array | None = None) -> State:
     """The state of one seed before its first step."""
@@ -53,13 +59,14 @@ def random_key(seed: jax.Array | int, purpose: int, step: jax.Array | int = 0) -
 
 def update(
     model: Model,
-    tx,
+    tx: Optimizer,
     loss_mask: bool = True,
     fsdp: bool = False,
     accumulate: int = 1,
     remat: bool = False,
 ) -> Callable:
-    """The pure function (state, batch) -> (state, {"loss", "grad_norm", "step"}); see `advance`.
+    """The pure function (state, batch, rate) -> (state, {"loss", "grad_norm", "step"}); see
+    `advance`. The learning rate `rate` stands in for that of the optimizer's schedule.
 
     With FSDP the state is spread over the devices of its seed, and parameters are gathered during
     the step. A packed state stays packed. `accumulate` and `remat` as in `TrainConfig`.
@@ -76,14 +83,14 @@ def update(
         params, total = shared
         return value_and_grad_in_parts(loss_fn, params, rows, total, least=accumulate)
 
-    def step(state: State, batch: Batch):
+    def step(state: State, batch: Batch, rate: jax.Array):
         if not loss_mask:
             counts_BT = jnp.where(batch.layout.segment_BT > 0, batch.weights_BT, 1.0)
             batch = batch._replace(weights_BT=counts_BT)
         placed = model.place(random_key(state.seed, PLACE, state.step), batch.layout)
         shared = state.params, batch.weights_BT.sum()
         loss, grads = devices.sum_over_rows(part, shared, (batch, placed), spread=fsdp)
-        state, metrics = advance(tx, state, loss, spread(grads))
+        state, metrics = advance(tx.at(rate), state, loss, spread(grads))
         return spread(state), metrics
 
     return step

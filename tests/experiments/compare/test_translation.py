@@ -24,6 +24,7 @@ from posenc_jax.lab.tasks import task_floors as floors
 from posenc_jax.lab.tasks.question_answer import text
 from posenc_jax.lab.tasks.source_target import paired
 from posenc_jax.lab.tasks.task import SEP
+from posenc_jax.lab.training import optimizers
 from posenc_jax.lab.training.step import State, update
 from posenc_jax.options import FieldError
 
@@ -70,13 +71,13 @@ def test_a_training_step_on_pairs():
     task = paired(tasks.make("translation"))
     config = ModelConfig(kind="encoder_decoder", width=16, heads=2, layers=1, mlp=2)
     model = transformer.build(config, Encodings(make("rope"), make("t5")), task.vocab)
-    tx = optax.adam(1e-2)
+    tx = optimizers.make(optax.constant_schedule(1e-2), 1e9, 0.0)
     params = model.init(jax.random.key(0))
     state = State(params, tx.init(params), jnp.zeros((), jnp.int32), jnp.zeros((), jnp.int32))
     batch = task.sample((), jax.random.key(1), jnp.full(8, 2, jnp.int32), task.width(2))
     step, losses = jax.jit(update(model, tx)), []
     for _ in range(5):
-        state, metrics = step(state, batch)
+        state, metrics = step(state, batch, jnp.float32(1e-2))
         losses.append(float(metrics["loss"]))
     assert losses[-1] < losses[0] - 0.5
 

@@ -18,7 +18,7 @@ from posenc_jax.lab.model.transformer import Model
 from posenc_jax.lab.runs.lock import locked
 from posenc_jax.lab.training import loop
 from posenc_jax.lab.training.loop import chunk_runner, init_runner, train
-from posenc_jax.lab.training.optimizers import optimizer
+from posenc_jax.lab.training.optimizers import optimizer, rates
 from posenc_jax.lab.training.step import PLACE, random_key
 from tests.lab.runs.test_runs import CONFIG, RECORD, lines
 
@@ -248,7 +248,7 @@ def test_the_state_before_the_bad_step_is_kept():
     for after, steps in ((5, 8), (99, 5)):
         model = _breaking(after)
         state = init_runner(model, optimizer(TRAIN), 1)()
-        kept.append(RUNNER(model)(state, TASK.data, steps)[0])
+        kept.append(RUNNER(model)(state, TASK.data, rates(TRAIN, range(steps)))[0])
     assert int(kept[0].step[0]) == 5
     for a, b in zip(*map(jax.tree.leaves, kept), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-6)

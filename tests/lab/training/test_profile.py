@@ -57,18 +57,18 @@ def test_times_of_a_loop_are_those_of_what_is_inside_it():
 def test_a_traced_program_has_its_parts(tmp_path):
     """The scope with most of the work takes most of the time; the result is the program's."""
 
-    def run(x, small, steps):
+    def run(x, small, rate_N):
         def step(x, _):
             with jax.named_scope("large"):
                 x = jnp.tanh(x @ x)
             with jax.named_scope("little"):
                 return x, jnp.sin(small).sum()
 
-        return jax.lax.scan(step, x, length=steps)
+        return jax.lax.scan(step, x, rate_N)
 
-    program, x = jax.jit(run, static_argnums=2), jnp.full((256, 256), 0.01)
-    made = traced(tmp_path / "profile/it", program, x, x[:4, :4], 3)
-    assert jnp.array_equal(made[0], program(x, x[:4, :4], 3)[0])
+    program, x, rate_N = jax.jit(run), jnp.full((256, 256), 0.01), jnp.ones(3)
+    made = traced(tmp_path / "profile/it", program, x, x[:4, :4], rate_N)
+    assert jnp.array_equal(made[0], program(x, x[:4, :4], rate_N)[0])
     note = json.loads((tmp_path / "profile/it/parts.json").read_text())
     assert note["steps"] == 3
     first, *others = note["parts"]

@@ -208,9 +208,9 @@ def test_training_reads_the_time_of_each_chunk_and_waits_for_no_reader():
     """`read` of a chunk is called after the next one is dispatched."""
     order = []
 
-    def advance(state, data, steps):
+    def advance(state, data, rate_N):
         order.append("dispatched")
-        return state, {"loss": jnp.zeros((1, steps))}
+        return state, {"loss": jnp.zeros((1, len(rate_N)))}
 
     def read(metrics, timing):
         order.append("read")
@@ -218,5 +218,6 @@ def test_training_reads_the_time_of_each_chunk_and_waits_for_no_reader():
         assert 0 <= timing.waited <= timing.seconds
 
     state = State({}, {}, jnp.zeros(1, jnp.int32), jnp.zeros(1, jnp.int32))
-    fit(advance, state, 6, 2, lambda steps: Chunk(None), read)
+    rates = lambda steps: jnp.zeros(len(steps))
+    fit(advance, rates, state, 6, 2, lambda steps: Chunk(None), read)
     assert order == ["dispatched", "dispatched", "read", "dispatched", "read", "read"]

@@ -26,7 +26,7 @@ from posenc_jax.lab.training.loop import (
     validation_steps,
 )
 from posenc_jax.lab.training.optimizers import make as make_optimizer
-from posenc_jax.lab.training.optimizers import optimizer
+from posenc_jax.lab.training.optimizers import optimizer, rates
 from posenc_jax.options import FieldError
 from tests.support.catalogue import gap
 
@@ -109,14 +109,16 @@ def test_rates_averages_and_the_end_are_those_asked_for():
 
     state = whole.start([0, 0], rates)
     first = jax.device_get(state.average)
-    done = fit(whole.advance, state, 9, 1, lambda steps: Chunk(None, rows), after=after)
+    done = fit(
+        whole.advance, whole.rates, state, 9, 1, lambda steps: Chunk(None, rows), after=after
+    )
     assert done.step.tolist() == [3, 3]
     average = first
     for params, held in seen:
         average = jax.tree.map(lambda a, p: a + (p - a) / 4, average, params)
         assert max(jax.tree.leaves(jax.tree.map(gap, average, held))) < 1e-6
     assert max(jax.tree.leaves(jax.tree.map(gap, average, params))) > 1e-3, "control"
-    alone = fit(plain.advance, plain.start([0]), 3, 1,
+    alone = fit(plain.advance, plain.rates, plain.start([0]), 3, 1,
                 lambda steps: Chunk(None, jax.tree.map(lambda leaf: leaf[:1], rows)))  # fmt: skip
     of = lambda n: jax.tree.map(lambda leaf: leaf[n], done.params)
     own = jax.tree.map(lambda leaf: leaf[0], alone.params)
@@ -158,7 +160,7 @@ def test_they_take_less_memory():
         config = CONFIG.model_copy(update={"length": 24, **changes})
         with compile_for("tpu"):
             state = init_runner(model, optimizer(config), 1).eval_shape()
-            lowered = chunk_runner(model, TASK, config, True).lower(state, TASK.data, 1)
+            lowered = chunk_runner(model, TASK, config, True).lower(state, TASK.data, jnp.ones(1))
         return lowered.compile().memory_analysis().temp_size_in_bytes
 
     plain = needed()
@@ -204,3 +206,21 @@ def test_golden_first_loss(name):
     assert float(losses[0, 1]) == pytest.approx(GOLDEN[name], abs=2e-4), (
         f"the loss of the second step is now {losses[0, 1]:.6f}; update GOLDEN if that is meant"
     )
+
+
+def test_trainings_of_other_lengths_rates_and_schedules_share_a_program():
+    """The learning rates are an argument; the weight decay, the control, is not."""
+    model = transformer.build(ModelConfig(width=8, heads=1, layers=1), make("nope"), TASK.vocab)
+
+    def program(**changes):
+        config = CONFIG.model_copy(update=changes)
+        state = init_runner(model, optimizer(config), 1).eval_shape()
+        runner = chunk_runner(model, TASK, config, True)
+        return runner.lower(state, TASK.data, rates(config, range(2))).as_text()
+
+    wsd = CONFIG.schedule.model_copy(update={"name": "wsd"})
+    plain = program()
+    assert plain == program(steps=5000, warmup=7, lr=0.5, schedule=wsd)
+    assert plain != program(decay=0.5), "control"
+    longer, shorter = (rates(CONFIG.model_copy(update={"steps": n}), range(9)) for n in (10, 5000))
+    assert abs(longer - shorter).max() > 0

@@ -1,0 +1,145 @@
+"""Trainings that start from another run: continued, extended, with another task or encoding."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+
+import experiments
+from posenc_jax.lab import runs
+from posenc_jax.lab.model import pretrained
+from posenc_jax.lab.runs.checkpoints import Checkpoints
+from posenc_jax.options import FieldError
+from tests.experiments.compare.test_loading import tiny, values
+
+WSD = {"name": "wsd", "fall": 0.5}
+
+
+def config_of(steps=4, start=None, **changes) -> dict[str, Any]:
+    """A run of so many steps, of which those up to step 2 are the same for 4 and 8 steps."""
+    config = tiny()
+    config.update_from_flattened_dict({k.replace("__", "."): v for k, v in changes.items()})
+    whole = config.to_dict()
+    whole["train"] |= {"steps": steps, "schedule": whole["train"]["schedule"] | WSD}
+    return whole | ({"start": start} if start else {})
+
+
+def run(folder: Path, *given, **changes) -> Path:
+    experiments.prepare(config_of(*given, **changes), str(folder))()
+    return folder
+
+
+def leaves(folder: Path, step: int) -> dict[str, np.ndarray]:
+    (trained,) = (folder / "checkpoints").iterdir()
+    return Checkpoints(trained).read(step).leaves
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory) -> Path:
+    return run(tmp_path_factory.mktemp("runs") / "source")
+
+
+def test_an_extended_wsd_is_one_long_run(source, tmp_path):
+    long = run(tmp_path / "long", 8)
+    extended = run(tmp_path / "extended", 8, {"run": str(source), "step": 2})
+    wanted, actual = leaves(long, 8), leaves(extended, 8)
+    assert wanted.keys() == actual.keys()
+    for name, leaf in wanted.items():
+        np.testing.assert_array_equal(leaf, actual[name], err_msg=name)
+    assert values(runs.read(extended).records) == values(runs.read(long).records)
+    trained = [r["step"] for r in runs.read(extended).records if r["metric"] == "grad_norm"]
+    assert sorted({*trained}) == [4, 6, 8], "the first steps are not repeated"
+    begun = json.loads((extended / "start.json").read_text())["rope"]
+    assert (begun["what"], begun["step"], begun["stage"]) == ("state", 2, "rope")
+    assert begun["id"] == json.loads((source / "progress.json").read_text())["id"]
+    assert len(begun["sha256"]) == 64
+    gap = max(abs(leaf - actual[name]).max() for name, leaf in leaves(source, 4).items())
+    assert gap > 1e-3, "control"
+
+
+def test_weights_start_a_new_training_of_another_encoding(source, tmp_path, capsys):
+    """Learned tables are drawn anew; all other weights are those of the source."""
+    start = {"run": str(source), "what": "weights"}
+    changes = {"encoding__name": "learned", "encoding__length": 16, "train__lr": 1e-30, "seeds": 1}
+    fresh = run(tmp_path / "new", 2, start, **changes, first_seed=1)
+    said = capsys.readouterr().out
+    assert "rope: " not in said
+    assert f"learned: starts from {source}, rope at step 4" in said
+    assert "learned: ['encoding']['table'] drawn anew" in said
+    before, after = leaves(source, 4), leaves(fresh, 2)
+    name = ".params['embed']"
+    np.testing.assert_allclose(after[name][0], before[name][1], atol=1e-6)
+    assert abs(after[name][0] - before[name][0]).max() > 1e-3, "control: the other seed"
+    assert after[".step"].tolist() == [2]
+
+
+@pytest.mark.parametrize(
+    ("start", "changes", "said"),
+    [
+        ({"run": "nowhere"}, {}, r"config.start.run: nowhere: no such folder"),
+        ({"run": "{here}"}, {}, r"config.start.run: \S+config.json: No such file or directory"),
+        ({"run": "{run}", "step": 3}, {}, r"config.start.step: 3: .* choices: 2, 4"),
+        ({"run": "{run}", "encoding": "alibi"}, {}, r"config.start.encoding: .* choices: rope"),
+        ({"step": 3}, {}, r"config.start.step: has no effect without start.run"),
+        ({"run": "{run}", "what": "all"}, {}, r"config.start.what: 'all' is wrong"),
+        ({"run": "{run}"}, {"seeds": 3}, r"config.seeds: \S+ has no seed 2, but 0 to 1"),
+        ({"run": "{run}"}, {"train__lr": 1e-4}, r"config.train.lr: 0.0001, but \S+ was trained"),
+        ({"run": "{run}"}, {"encoding__name": "alibi"}, r"config.encoding.name: alibi is not rope"),
+        ({"run": "{run}"}, {"steps": 2}, r"config.train.steps: 2 is less than the 4"),
+        ({"run": "{run}"}, {"steps": 8}, r"config.train.schedule: wsd over 8 .* start.step=2"),
+        ({"run": "{run}"}, {"steps": 8, "cosine": True}, r"config.train.schedule: cosine over 8 "),
+        ({"run": "{workdir}"}, {}, r"config.start.run: \S+ is the folder of this run"),
+        ({"run": "{huggingface}"}, {}, r"config.start.what: 'state': a model of Hugging Face"),
+        (
+            {"run": "{huggingface}", "what": "weights", "step": 2}, {},
+            r"config.start.step: 2: a model of Hugging Face has weights alone",
+        ),
+        (
+            {"run": "{huggingface}", "what": "weights"}, {"model__width": 48},
+            r"config.model.width: 48; \S+ has 64: leave it out",
+        ),
+    ],
+)  # fmt: skip
+def test_a_start_that_cannot_be_is_one_line(source, tmp_path, start, changes, said):
+    (tmp_path / "work").mkdir()
+    names = {
+        "run": source,
+        "here": tmp_path,
+        "workdir": tmp_path / "work",
+        "huggingface": "experiments/pretrained/model",
+    }
+    start = {k: v.format_map(names) if isinstance(v, str) else v for k, v in start.items()}
+    cosine, steps = changes.pop("cosine", False), changes.pop("steps", 4)
+    config = config_of(steps, start, **changes)
+    if start.get("run") == names["huggingface"]:
+        config["model"] = {"width": changes.get("model__width", 128)}
+    if cosine:
+        config["train"]["schedule"] = {"name": "cosine"}
+    with pytest.raises(FieldError, match=rf"^{said}") as refused:
+        experiments.prepare(config, str(tmp_path / "work"))
+    assert "\n" not in str(refused.value)
+
+
+def test_a_checkpoint_is_kept_at_the_end_of_a_chunk_alone():
+    config = config_of() | {"checkpoint": {"at": (3,)}}
+    with pytest.raises(FieldError, match=r"^config.checkpoint.at: 3 is not the end of a chunk: mu"):
+        experiments.check(config)
+
+
+@pytest.mark.thorough
+def test_a_model_of_hugging_face_is_trained_on(tmp_path):
+    folder = Path("experiments/pretrained/model")
+    config = config_of(2, {"run": str(folder), "what": "weights"}, train__lr=1e-30, seeds=1)
+    config |= {"model": {}, "task": {"name": "stdlib", "stretch": 4096}}
+    config["train"] |= {"length": 32, "min_length": 32}
+    config["eval"] |= {"lengths": (32,), "examples": 4}
+    experiments.prepare(config, str(tmp_path / "run"))()
+    before, after = pretrained.load(folder).params, leaves(tmp_path / "run", 2)
+    for path, leaf in jax.tree_util.tree_leaves_with_path(before):
+        name = f".params{jax.tree_util.keystr(path)}"
+        np.testing.assert_allclose(after[name][0], leaf, atol=1e-6, err_msg=name)
+    stored = json.loads((tmp_path / "run" / "config.json").read_text())
+    assert stored["model"]["width"] == pretrained.load(folder).config.width
