@@ -39,9 +39,10 @@ def step(job: dict):
     from posenc_jax import encodings
     from posenc_jax.lab import tasks
     from posenc_jax.lab.config.schema import ModelConfig, TrainConfig
-    from posenc_jax.lab.hosts.devices import on_every_device, use_cores
+    from posenc_jax.lab.hosts.devices import use_cores
     from posenc_jax.lab.model import transformer
     from posenc_jax.lab.training import loop, optimizers
+    from posenc_jax.lab.training.batches import training_batches
 
     use_cores(job["batch"])
 
@@ -52,13 +53,13 @@ def step(job: dict):
     shape = ModelConfig(width=job["width"], heads=job["heads"], layers=job["layers"])
     options = encodings.taken_by(job["encoding"], job.get("options", {}))
     model = transformer.build(shape, encodings.make(job["encoding"], **options), task.vocab)
-    run_chunk = loop.chunk_runner(model, task, config, loss_mask=True)
+    run_chunk = loop.chunk_runner(model, config, loss_mask=True)
     state = loop.init_runner(model, optimizers.optimizer(config), seeds=1)()
-    data, rate_N = on_every_device(task.data), optimizers.rates(config, range(job["steps"]))
+    batches, rate_N = training_batches(task, config), optimizers.rates(config, range(job["steps"]))
 
     def call():
         nonlocal state
-        state, metrics = run_chunk(state, data, rate_N)
+        state, metrics = run_chunk(state, batches([0], range(job["steps"])), rate_N)
         assert np.isfinite(jax.device_get(metrics["loss"])).all()
 
     return (), call
@@ -74,8 +75,7 @@ def products(job: dict):
 
     from posenc_jax.attention.softmax import heads_first
     from posenc_jax.lab.hosts.devices import use_cores
-    from posenc_jax.lab.hosts.fast_training import linear
-    from posenc_jax.lab.training.loop import over_seeds
+    from posenc_jax.lab.hosts.fast_training import linear, over_seeds
 
     use_cores(job["batch"])
     width, heads, shares = job["width"], job["heads"], jax.device_count()

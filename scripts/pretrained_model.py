@@ -24,12 +24,13 @@ import jax
 import jax.numpy as jnp
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
-from experiments.board.training import Examples, Programs, rows_of
+from experiments.board.training import Examples, Programs
 from posenc_jax.lab import tasks
 from posenc_jax.lab.config.schema import Part, TrainConfig
 from posenc_jax.lab.model import pretrained
 from posenc_jax.lab.model.transformer import build
 from posenc_jax.lab.runs.checkpoints import Checkpoints, fill
+from posenc_jax.lab.training.batches import TrainingBatches
 from posenc_jax.lab.training.optimizers import schedule
 
 ROOT = Path(__file__).parents[1]
@@ -98,7 +99,7 @@ def train(task: Any, budget: Budget, checkpoints: Checkpoints) -> tuple[Any, lis
     valid = task.numbered(
         task.data, jnp.arange(task.examples(LENGTH)), jnp.int32(LENGTH), LENGTH, "valid"
     )
-    examples = Examples(rows_of(task, budget, (LENGTH, LENGTH), LENGTH), valid, ())
+    examples = Examples(TrainingBatches(task, budget.batch, (LENGTH, LENGTH), LENGTH), valid, ())
     state, bits = programs.start([budget.rate], [0]), []
     for saved in checkpoints.newest():
         state, bits = fill(state, saved.leaves), saved.note["bits"]

@@ -63,6 +63,8 @@ def text() -> tasks.Task:
 class Half:
     """Saves the state at half the steps; with `goes_on`, starts from the state of that case."""
 
+    step = 0  # of the checkpoint that was restored, of its own stage
+
     def __init__(self, folder: Path, case: Case):
         self._folder, self._case = folder, case
 
@@ -104,11 +106,11 @@ class Trainer:
         """In place of `loop.chunk_runner`."""
         run = CHUNK_RUNNER(*args)
 
-        def call(state, data, rate_N):
+        def call(state, batches, rate_N):
             steps = len(rate_N)
             if steps not in self._programs:
-                self._programs[steps] = run.lower(state, data, rate_N).compile()
-            return self._programs[steps](state, data, rate_N)
+                self._programs[steps] = run.lower(state, batches, rate_N).compile()
+            return self._programs[steps](state, batches, rate_N)
 
         return call
 

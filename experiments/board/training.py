@@ -19,14 +19,13 @@ import numpy as np
 import optax
 
 from posenc_jax.backends.target import tuned_for
-from posenc_jax.lab.hosts.compiling import jit_quick
 from posenc_jax.lab.model.transformer import Model
-from posenc_jax.lab.tasks.task import Batch, Task
+from posenc_jax.lab.tasks.task import Batch
 from posenc_jax.lab.training import optimizers
-from posenc_jax.lab.training import step as training
+from posenc_jax.lab.training.batches import TrainingBatches
 from posenc_jax.lab.training.evaluation import batch_scorer
-from posenc_jax.lab.training.loop import Chunk, Trainer, fit
-from posenc_jax.lab.training.step import State, random_key
+from posenc_jax.lab.training.loop import Trainer, fit
+from posenc_jax.lab.training.step import State
 
 METRICS = "exact_match", "token_accuracy", "loss"
 
@@ -104,34 +103,14 @@ class Run(NamedTuple):
 class Examples(NamedTuple):
     """The examples of one task.
 
-    rows:  (seed_S, step) -> the batches of a chunk of steps, leaves [S, N, B, ...]; each seed has
-           its own.
+    train: the training batches; each seed has its own.
     valid: validation examples of the trained sizes.
     test:  test examples of each test.
     """
 
-    rows: Callable[[jax.Array, int], Batch]
+    train: TrainingBatches
     valid: Batch
     test: tuple[Batch, ...]
-
-
-def rows_of(
-    task: Task, train: Budget, sizes: tuple[int, int], width: int
-) -> Callable[[jax.Array, int], Batch]:
-    """The compiled function `Examples.rows` of a task whose sizes are uniform from the first to the
-    last of `sizes`, padded to `width`.
-    """
-
-    def batch(data, seed, step):
-        shape, key = (train.batch,), random_key(seed, training.SIZE, step)
-        size_B = jax.random.randint(key, shape, sizes[0], sizes[1] + 1, jnp.int32)
-        return task.sample(data, random_key(seed, training.BATCH, step), size_B, width)
-
-    def rows(data, seed_S, start):
-        steps = start + jnp.arange(train.chunk, dtype=jnp.int32)
-        return jax.vmap(lambda seed: jax.lax.map(partial(batch, data, seed), steps))(seed_S)
-
-    return partial(jit_quick(rows), task.data)
 
 
 class Programs:
@@ -141,7 +120,7 @@ class Programs:
         """schedule: the share of the learning rate by step, by default a warm-up, then all."""
         warmup = optax.linear_schedule(0.0, 1.0, train.warmup)
         tx = optimizers.make(schedule or warmup, train.clip, train.decay)
-        self._trainer, self._chunk = Trainer(model, tx, _given, train.average), train.chunk
+        self._trainer, self._chunk = Trainer(model, tx, train.average), train.chunk
         self.score = batch_scorer(model, METRICS)
 
     def start(self, rate_S: Any, seed_S: Any, params: Sequence[Any] = ()) -> State:
@@ -162,14 +141,9 @@ class Programs:
 
         The given state is donated.
         """
-        seed_S = jnp.copy(state.seed)
-        chunk_of = lambda steps: Chunk(None, examples.rows(seed_S, jnp.int32(steps.start)))
+        batches = partial(examples.train, jax.device_get(state.seed))
         programs = self._trainer.advance, self._trainer.rates
-        return fit(*programs, state, steps, self._chunk, chunk_of, after=after)
-
-
-def _given(data: Any, state: State, row: Batch) -> Batch:
-    return row
+        return fit(*programs, state, steps, self._chunk, batches, after=after)
 
 
 def stacked(trees: Sequence[Any]) -> Any:

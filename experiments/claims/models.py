@@ -21,12 +21,13 @@ from posenc_jax.encoding import Encoding
 from posenc_jax.lab import tasks
 from posenc_jax.lab.config.errors import inside
 from posenc_jax.lab.config.schema import EvalConfig, ModelConfig, TrainConfig
+from posenc_jax.lab.hosts.fast_training import over_seeds
 from posenc_jax.lab.metrics import Scores
 from posenc_jax.lab.model import transformer
 from posenc_jax.lab.model.transformer import Model
 from posenc_jax.lab.tasks.task import Batch, Task
 from posenc_jax.lab.training.evaluation import Evaluator
-from posenc_jax.lab.training.loop import init_runner, over_seeds, train
+from posenc_jax.lab.training.loop import init_runner, train
 from posenc_jax.lab.training.step import INIT, random_key
 
 T = TypeVar("T")

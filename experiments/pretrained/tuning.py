@@ -14,7 +14,7 @@ from posenc_jax.lab.config.schema import NamedConfig
 from posenc_jax.lab.model.transformer import Model
 from posenc_jax.lab.tasks.task import Batch
 from posenc_jax.lab.training import optimizers
-from posenc_jax.lab.training.loop import Chunk, Trainer, fit, refuse_not_finite
+from posenc_jax.lab.training.loop import Trainer, fit, refuse_not_finite
 from posenc_jax.layout import full
 
 CLIP = 1.0  # the largest norm of a gradient
@@ -49,20 +49,20 @@ def tuned(
     train, adamw = config.train, NamedConfig.model_validate({"name": "adamw", "b2": 0.95})
     # A program is one step here: packing would copy all weights twice in each.
     tx = optimizers.make(schedule(config), CLIP, 0.0, adamw)._replace(elementwise=False)
-    batch = lambda data, state, id_BT: _batch(id_BT)
     spread = len(target().devices) > 1  # weights that one device may not hold
-    trainer = Trainer(model, tx, batch, fsdp=spread, accumulate=train.accumulate, remat=train.remat)
+    trainer = Trainer(model, tx, fsdp=spread, accumulate=train.accumulate, remat=train.remat)
     state = trainer.start([seed], params=jax.tree.map(lambda leaf: leaf[None], params))
-    chunk_of = lambda steps: Chunk(None, rows(steps.start)[None, None])
+    # One seed, one step.
+    batches = lambda steps: jax.tree.map(lambda x: x[None, None], _batch(rows(steps.start)))
 
     def each_step(state, step, metrics) -> None:
         refuse_not_finite(jax.device_get(metrics), [seed])
         read(step, float(metrics["loss"][0, 0]))
 
-    state = fit(trainer.advance, trainer.rates, state, train.steps, 1, chunk_of, after=each_step)
+    state = fit(trainer.advance, trainer.rates, state, train.steps, 1, batches, after=each_step)
     return jax.tree.map(lambda leaf: leaf[0], state.params)
 
 
-def _batch(id_BT: jax.Array) -> Batch:
-    inputs_BT, target_BT = id_BT[:, :-1], id_BT[:, 1:]
+def _batch(id_BT: np.ndarray) -> Batch:
+    inputs_BT, target_BT = jnp.asarray(id_BT[:, :-1]), jnp.asarray(id_BT[:, 1:])
     return Batch(inputs_BT, target_BT, jnp.ones(target_BT.shape), full(*target_BT.shape))

@@ -23,6 +23,7 @@ from posenc_jax.lab.model.pretrained import released
 from posenc_jax.lab.model.transformer import Model
 from posenc_jax.lab.tasks.task import Task
 from posenc_jax.lab.training import loop, optimizers
+from posenc_jax.lab.training.batches import training_batches
 from posenc_jax.lab.training.evaluation import Evaluator
 from posenc_jax.layout import Layout, layout
 from scripts.accelerators.first_training import first_training
@@ -181,9 +182,10 @@ def training_step(name: str, layers: int, saving: Mapping[str, Any]) -> Any:
 
 def _chunk(model: Model, task: Task, config: TrainConfig, seeds: int, steps: int) -> Any:
     """Lowers the program of so many training steps."""
-    run = loop.chunk_runner(model, task, config, loss_mask=True)
-    rate_N = jax.ShapeDtypeStruct((steps,), jnp.float32)
-    return run.lower(states(model, config, seeds), *whole((task.data, rate_N)))
+    run = loop.chunk_runner(model, config, loss_mask=True)
+    batches = training_batches(task, config).shapes(seeds, steps)
+    rate_N = whole(jax.ShapeDtypeStruct((steps,), jnp.float32))
+    return run.lower(states(model, config, seeds), batches, rate_N)
 
 
 def states(model: Model, config: TrainConfig, seeds: int) -> Any:
@@ -263,11 +265,12 @@ def _experiments() -> dict[str, Program]:
 def experiment(stem: str, name: str, part: str) -> Any:
     """Lowers the training of an experiment, a chunk of steps, or its longest evaluation."""
     first = first_training(stem, name)
-    model, _, config, _ = first.chunk
+    model, config, _ = first.chunk
     if part == "train":
-        _, *data_and_rates = first.arguments
+        _, batches, rate_N = first.arguments
         run, shapes = loop.chunk_runner(*first.chunk), states(model, config, first.seeds)
-        return run.lower(shapes, *whole(data_and_rates))
+        batches = _shaped(batches, lambda x: devices.batch_sharding(x.shape))
+        return run.lower(shapes, batches, whole(rate_N))
     longest = max(first.evaluations)
     model, task, limits = first.evaluations[longest]
     return _scoring(model, task, limits, longest, config, first.seeds)

@@ -9,9 +9,9 @@ import jax
 from posenc_jax import encodings
 from posenc_jax.lab import tasks
 from posenc_jax.lab.config.schema import ModelConfig, TrainConfig
-from posenc_jax.lab.hosts.devices import on_every_device
 from posenc_jax.lab.model import transformer
 from posenc_jax.lab.training import loop, optimizers
+from posenc_jax.lab.training.batches import training_batches
 from scripts.gpu.worker import Prepared, milliseconds, prepare
 
 
@@ -27,13 +27,17 @@ def _case(job: dict[str, Any], form: dict[str, str], seeds: int) -> Callable[[],
     config = TrainConfig(**job["train"], steps=100_000)
     model = transformer.build(shape, encodings.make(job["method"]), task.vocab)
     model = model._replace(apply=partial(model.apply, **form))
-    run = loop.chunk_runner(model, task, config, loss_mask=True)
+    run = loop.chunk_runner(model, config, loss_mask=True)
     state = loop.init_runner(model, optimizers.optimizer(config), seeds=seeds)()
-    data, rate_N = on_every_device(task.data), optimizers.rates(config, range(job["steps"]))
+    steps = range(job["steps"])
+    batches, rate_N = (
+        training_batches(task, config)(range(seeds), steps),
+        optimizers.rates(config, steps),
+    )
 
     def start():
         nonlocal state
-        state, metrics = run(state, data, rate_N)
+        state, metrics = run(state, batches, rate_N)
         return metrics["loss"]
 
     def measure():

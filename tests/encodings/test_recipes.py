@@ -12,6 +12,7 @@ from posenc_jax.encoding import place
 from posenc_jax.lab import tasks
 from posenc_jax.lab.config.schema import ModelConfig, TrainConfig
 from posenc_jax.lab.model import transformer
+from posenc_jax.lab.training.batches import training_batches
 from posenc_jax.lab.training.loop import chunk_runner, init_runner
 from posenc_jax.lab.training.optimizers import optimizer, rates
 from posenc_jax.layout import full
@@ -106,12 +107,13 @@ def test_drop_then_recalibrate():
     shapes = [jax.eval_shape(m.init, jax.random.key(0)) for m in (with_rope, without)]
     assert shapes[0] == shapes[1], "one set of parameters serves both"
     state = init_runner(with_rope, optimizer(config), seeds=1)()
+    batches = training_batches(task, config)
     rate_N = rates(config, range(120))
-    state, trained = chunk_runner(with_rope, task, config, True)(state, task.data, rate_N)
+    state, trained = chunk_runner(with_rope, config, True)(state, batches([0], range(120)), rate_N)
     recalibration = config.model_copy(update={"steps": 240})
     rate_N = rates(recalibration, range(120, 240))
-    recalibrate = chunk_runner(without, task, recalibration, True)
-    state, after = recalibrate(state, task.data, rate_N)
+    recalibrate = chunk_runner(without, recalibration, True)
+    state, after = recalibrate(state, batches([0], range(120, 240)), rate_N)
     rope_losses, losses = (np.asarray(metrics["loss"])[0] for metrics in (trained, after))
     assert int(state.step[0]) == 240
     assert losses[0] > rope_losses[-5:].mean() + 0.1, "dropping positions costs"

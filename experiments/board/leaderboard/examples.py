@@ -6,8 +6,9 @@ from typing import Any
 import jax.numpy as jnp
 
 from experiments.board.leaderboard.config import Config
-from experiments.board.training import Examples, rows_of
+from experiments.board.training import Examples
 from posenc_jax.lab.tasks.task import Task
+from posenc_jax.lab.training.batches import TrainingBatches
 
 
 def examples_of(task: Task, config: Config) -> Examples:
@@ -20,8 +21,8 @@ def examples_of(task: Task, config: Config) -> Examples:
     trained = lambda split: task.numbered(task.data, index_B, trained_B, window, split)
     longer = [window * multiple for multiple in config.multiples[1:]]
     test = (task.test(task.data, index_B, fits(width), width) for width in longer)
-    rows = rows_of(task, train, (least, most), window)
-    return Examples(rows, trained("valid"), (trained("test"), *test))
+    batches = TrainingBatches(task, train.batch, (least, most), window)
+    return Examples(batches, trained("valid"), (trained("test"), *test))
 
 
 def trained_sizes(task: Task, window: int) -> tuple[int, int]:

@@ -5,7 +5,7 @@ from typing import Any
 import jax.numpy as jnp
 
 from experiments.board.published.settings import HeldOut, Setting
-from experiments.board.training import Examples, Plan, rows_of
+from experiments.board.training import Examples, Plan
 from posenc_jax import encodings
 from posenc_jax.lab import tasks
 from posenc_jax.lab.config.schema import ModelConfig
@@ -14,6 +14,7 @@ from posenc_jax.lab.model import transformer
 from posenc_jax.lab.model.transformer import Model
 from posenc_jax.lab.tasks.images import VIEWS
 from posenc_jax.lab.tasks.task import Batch, Task
+from posenc_jax.lab.training.batches import TrainingBatches
 
 
 def task_of(setting: Setting, test: HeldOut | None = None) -> Task:
@@ -49,13 +50,14 @@ def options_of(setting: Setting, method: str) -> dict[str, Any]:
 def examples_of(setting: Setting, train: Plan, examples: int) -> tuple[Task, Examples]:
     """The task of a setting and its examples; its tests are in the order of `setting.tests`."""
     task = task_of(setting)
-    rows = rows_of(task, train, setting.sizes, int(task.width(setting.sizes[1])))
+    width = int(task.width(setting.sizes[1]))
+    batches = TrainingBatches(task, train.batch, setting.sizes, width)
     valid = _held(task, HeldOut(setting.sizes), "valid", examples)
     test = tuple(
         _held(task_of(setting, held_out), held_out, "test", examples)
         for held_out in setting.tests.values()
     )
-    return task, Examples(rows, valid, test)
+    return task, Examples(batches, valid, test)
 
 
 def _held(task: Task, test: HeldOut, split: str, examples: int) -> Batch:

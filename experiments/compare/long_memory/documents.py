@@ -16,12 +16,12 @@ import numpy as np
 from experiments.compare.long_memory.config import Config
 from posenc_jax.lab import metrics, runs, tasks
 from posenc_jax.lab.hosts.devices import replicated
+from posenc_jax.lab.hosts.fast_training import over_seeds
 from posenc_jax.lab.hosts.processes import fetch
 from posenc_jax.lab.metrics import Sums
 from posenc_jax.lab.model.transformer import Model
 from posenc_jax.lab.tasks.recall import lookup_distance
 from posenc_jax.lab.tasks.task import Batch, Task
-from posenc_jax.lab.training.loop import over_seeds
 
 LOOKUP = "lookup"
 LEAST = 20  # answers of a range of distances that is reported

@@ -10,12 +10,12 @@ from sacrebleu.metrics.bleu import BLEU
 from experiments.compare.translation.config import Config
 from posenc_jax.lab import tasks
 from posenc_jax.lab.hosts.devices import replicated
+from posenc_jax.lab.hosts.fast_training import over_seeds
 from posenc_jax.lab.hosts.processes import fetch
 from posenc_jax.lab.model.decoding import greedy
 from posenc_jax.lab.model.transformer import Model
 from posenc_jax.lab.tasks.question_answer import text
 from posenc_jax.lab.tasks.task import EOS, SEP, Pair
-from posenc_jax.lab.training.loop import over_seeds
 from posenc_jax.layout import full
 
 

@@ -19,9 +19,10 @@ from experiments.invariance.small_models import largest
 from posenc_jax.encoding import Encoding, Placed
 from posenc_jax.lab.config import schema
 from posenc_jax.lab.hosts.compiling import jit_quick
+from posenc_jax.lab.hosts.fast_training import over_seeds
 from posenc_jax.lab.model import transformer
 from posenc_jax.lab.model.transformer import Model
-from posenc_jax.lab.training.loop import over_seeds, refuse_not_finite
+from posenc_jax.lab.training.loop import refuse_not_finite
 from posenc_jax.lab.training.step import (
     INIT,
     PLACE,

@@ -63,6 +63,15 @@ def spread_rows(tree: Any) -> Any:
     return _constrained(tree, lambda shape, n: PartitionSpec("rows") if shape[0] % n == 0 else None)
 
 
+def batch_sharding(shape: tuple[int, ...]) -> NamedSharding:
+    """The sharding of a leaf [S, N, B, ...] of batches: seeds over groups of devices, rows over the
+    devices of a seed, if their number divides B.
+    """
+    mesh = _mesh(shape[0])
+    divides = shape[2] % mesh.shape["rows"] == 0
+    return NamedSharding(mesh, PartitionSpec("seeds", None, "rows" if divides else None))
+
+
 def spread_parameters(tree: Any) -> Any:
     """Spreads each leaf over the devices of the seed along its largest dimension that divides."""
     return _constrained(tree, _largest)
@@ -149,16 +158,14 @@ def on_every_device(tree: Any) -> Any:
 
 
 def filled(shape: tuple[int, ...], fill: Callable[[slice, slice, slice], Any]) -> Any:
-    """Returns an array [S, N, B, ...] of rows, spread as `spread_seeds` and `spread_rows` do.
+    """Returns an array [S, N, B, ...] of rows, spread as `batch_sharding` says.
 
     fill: (seeds, steps, rows), slices -> these rows as a NumPy array. Each process asks once, for
       those of its own devices.
     """
     if len(target().devices) == 1:
         return fill(slice(None), slice(None), slice(None))
-    mesh = _mesh(shape[0])
-    rows = "rows" if shape[2] % mesh.shape["rows"] == 0 else None
-    sharding = NamedSharding(mesh, PartitionSpec("seeds", None, rows))
+    sharding = batch_sharding(shape)
     indices: Any = sharding.addressable_devices_indices_map(shape).values()
     axes = zip(*(index[:3] for index in indices), strict=True)
     own = [_hull(slices, size) for slices, size in zip(axes, shape, strict=False)]

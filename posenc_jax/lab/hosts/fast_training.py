@@ -6,6 +6,7 @@ On the other kind of device each is the plain operation.
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import jax
@@ -13,7 +14,7 @@ import jax.numpy as jnp
 
 from posenc_jax.backends.barriers import barrier
 from posenc_jax.backends.target import tuned_for
-from posenc_jax.lab.hosts.devices import cores
+from posenc_jax.lab.hosts.devices import cores, spread_seeds
 
 WIDEST = 2**19  # numbers in a core's share of the widest activation of a part; in float32 2 MB
 
@@ -32,6 +33,16 @@ def over(function: Callable, *trees: Any) -> Any:
         alone = function(*jax.tree.map(lambda x: x[0], trees))
         return jax.tree.map(lambda x: x[None], alone)
     return jax.vmap(function)(*trees)
+
+
+def over_seeds(function: Callable, *trees: Any, given: tuple = ()) -> Any:
+    """Calls function(*given, *leaves of one seed) for each seed; the seeds are spread over devices.
+
+    A device computes its seeds one after another on a CPU, else by vmap. Arrays that are on every
+    device, such as a task's data, must be `given`, not closed over.
+    """
+    on_device = lambda shared, *trees: over(partial(function, *shared), *trees)
+    return spread_seeds(on_device, given, *trees)
 
 
 def linear(x: jax.Array, w: jax.Array, b: jax.Array | None) -> jax.Array:

@@ -42,7 +42,7 @@ def feeder(source: Sequence[Mapping[str, Any]], feature: str, mean: float) -> Fe
         blocks = grain.MapDataset.range(count).seed(seed).repeat(-(-FEW // count))
         return blocks.shuffle().repeat().random_map(rows)
 
-    def feed(seeds: range, steps: range, batch: int, width: int) -> Rows:
+    def feed(seeds: Sequence[int], steps: range, batch: int, width: int) -> Rows:
         pipelines = [batches(seed, batch, width + 1) for seed in seeds]
 
         def fill(seeds_at: slice, steps_at: slice, rows_at: slice) -> np.ndarray:

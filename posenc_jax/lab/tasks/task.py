@@ -75,8 +75,8 @@ class Rows(NamedTuple):
         return self.fill(slice(None), slice(None), slice(None))
 
 
-# (seeds, steps, batch, width) -> the training rows of these ranges; see `Task.feed`.
-Feed = Callable[[range, range, int, int], Rows]
+# (seeds, steps, batch, width) -> their training rows; see `Task.feed`.
+Feed = Callable[[Sequence[int], range, int, int], Rows]
 
 
 class Task(NamedTuple):
@@ -97,8 +97,7 @@ class Task(NamedTuple):
     width:    (size) -> tokens that the model reads.
     features: numbers in a patch, for a task of images; None: the model reads token ids.
     feed:     (seeds, steps, batch, width) -> Rows, for training data that the host reads: `sample`
-              gets the rows of its step instead of `data`. Seeds and steps are ranges. None: `data`
-              is on the device.
+              gets the rows of its step instead of `data`. None: `data` is on the device.
     bag:      rules that predict answers without positions, by name, see `generated`.
     """
 
@@ -127,7 +126,7 @@ class Task(NamedTuple):
         """What `sample` reads at one step of seed 0, for callers that do not train."""
         if self.feed is None:
             return self.data
-        return self.feed(range(1), range(step, step + 1), batch, width).whole()[0, 0]
+        return self.feed([0], range(step, step + 1), batch, width).whole()[0, 0]
 
     def test(
         self, data: Any, index_B: jax.Array, size: Any, width: int, split: str = "test"

@@ -25,12 +25,12 @@ from posenc_jax.lab.hosts.devices import (
     spread_rows,
 )
 from posenc_jax.lab.hosts.exit_status import Unmeasured
+from posenc_jax.lab.hosts.fast_training import over_seeds
 from posenc_jax.lab.hosts.processes import fetch, is_multiprocess, minimum
 from posenc_jax.lab.metrics import Scores, Sums
 from posenc_jax.lab.model.transformer import Model
 from posenc_jax.lab.runs import Record, seed_records
 from posenc_jax.lab.tasks.task import Batch, Task
-from posenc_jax.lab.training.loop import over_seeds
 
 TOKENS = 8192  # in a forward pass of `batch_scorer`, at most
 

@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -21,21 +21,21 @@ from posenc_jax.lab.config.schema import TrainConfig
 from posenc_jax.lab.hosts import devices, failpoints, processes
 from posenc_jax.lab.hosts.compiling import jit_quick
 from posenc_jax.lab.hosts.exit_status import Diverged
-from posenc_jax.lab.hosts.fast_training import over, pack, unpack
+from posenc_jax.lab.hosts.fast_training import over_seeds, pack, unpack
 from posenc_jax.lab.model.transformer import Model
 from posenc_jax.lab.runs import StageCheckpoints
 from posenc_jax.lab.tasks.task import Batch, Task
+from posenc_jax.lab.training.batches import training_batches
 from posenc_jax.lab.training.optimizers import Optimizer, by_step, optimizer, schedule
 from posenc_jax.lab.training.profile import traced
-from posenc_jax.lab.training.step import State, initial, make_batch, update
+from posenc_jax.lab.training.step import State, initial, update
 from posenc_jax.lab.training.throughput import Stopwatch, Timing
 
 VALIDATIONS = 8
 
 
-# (data, state, row) -> the batch of a seed's step, in the program: `data` is the same for all seeds
-# and steps of a chunk, `row` is what `rows` has for this seed and step.
-MakeBatch = Callable[[Any, State, Any], Batch]
+# (steps) -> their batches, leaves [S, N, B, ...].
+Batches = Callable[[range], Batch]
 
 
 class Trainer:
@@ -43,7 +43,6 @@ class Trainer:
 
     Args:
       tx: the optimizer.
-      batch: see `MakeBatch`.
       average: steps over which the weights are averaged, see `State`; 0: they are not.
       loss_mask, fsdp, accumulate, remat: as for `update`.
     """
@@ -52,21 +51,20 @@ class Trainer:
         self,
         model: Model,
         tx: Optimizer,
-        batch: MakeBatch,
         average: int = 0,
         loss_mask: bool = True,
         fsdp: bool = False,
         accumulate: int = 1,
         remat: bool = False,
     ):
-        self._model, self._tx, self._batch, self._average = model, tx, batch, average
+        self._model, self._tx, self._average = model, tx, average
         self._update, self._fsdp = update(model, tx, loss_mask, fsdp, accumulate, remat), fsdp
         self._packed = tuned_for("cpu") and tx.elementwise and not fsdp
         # The function (steps) -> their learning rates, [steps].
         self.rates = by_step(tx.schedule)
-        # A jitted function (state, data, rate_N, rows=None) -> (state, metrics): N steps of every
-        # seed with these learning rates. The state is donated; each metric is [S, N]; leaves of
-        # rows are [S, N, ...]. None: the state keeps its own shardings.
+        # A jitted function (state, batches, rate_N) -> (state, metrics): a step of every seed on
+        # each of its batches, leaves [S, N, B, ...], with these learning rates. The state is
+        # donated; each metric is [S, N]. None: the state keeps its own shardings.
         shardings = (None, devices.replicated())
         self.advance = jax.jit(self._chunk, donate_argnums=0, out_shardings=shardings)
 
@@ -83,10 +81,10 @@ class Trainer:
         return state._replace(average=average)
 
     def step(
-        self, data: Any, state: State, rate: jax.Array, row: Any = None
+        self, state: State, batch: Batch, rate: jax.Array
     ) -> tuple[State, dict[str, jax.Array]]:
         """The pure function of one step of one seed."""
-        after, metrics = self._update(state, self._batch(data, state, row), rate)
+        after, metrics = self._update(state, batch, rate)
         if self._average:
             average = optax.incremental_update(after.params, state.average, 1 / self._average)
             after = after._replace(average=average)
@@ -106,25 +104,15 @@ class Trainer:
 
         return devices.by_seed(over_seeds(initial_state, seed_S, rate_S, params), self._fsdp)
 
-    def _chunk(self, state: State, data: Any, rate_N: jax.Array, rows: Any = None):
-        def seed_steps(data, rate_N, state, rows):
-            step = lambda state, rate_row: self.step(data, state, *rate_row)
-            return jax.lax.scan(step, state, (rate_N, rows))
+    def _chunk(self, state: State, batches: Batch, rate_N: jax.Array):
+        def seed_steps(rate_N, state, batches):
+            step = lambda state, batch_rate: self.step(state, *batch_rate)
+            return jax.lax.scan(step, state, (batches, rate_N))
 
         state = jax.vmap(lambda s: pack(s, s.params))(state) if self._packed else state
-        state, metrics = over_seeds(seed_steps, state, rows, given=(data, rate_N))
+        state, metrics = over_seeds(seed_steps, state, batches, given=(rate_N,))
         state = jax.vmap(unpack)(state) if self._packed else state
         return devices.by_seed(state, self._fsdp), metrics
-
-
-class Chunk(NamedTuple):
-    """What a chunk of steps reads: `data` and `rows` of `MakeBatch`.
-
-    rows: leaves [S, steps, ...], or None.
-    """
-
-    data: Any
-    rows: Any = None
 
 
 def fit(
@@ -133,7 +121,7 @@ def fit(
     state: State,
     steps: int,
     chunk: int,
-    make_chunk: Callable[[range], Chunk],
+    batches: Batches,
     read: Callable[[dict[str, np.ndarray], Timing], None] | None = None,
     after: Callable[[State, int, dict[str, jax.Array]], bool | None] | None = None,
     checkpoints: StageCheckpoints | None = None,
@@ -146,8 +134,8 @@ def fit(
       advance, rates: those of a `Trainer`.
       state: the state to start from, whose `step` counts towards `steps`.
       chunk: steps of one program.
-      make_chunk: (numbers of the steps) -> what they read. It is called while the device computes
-        the chunk before.
+      batches: makes the batches of the steps of a chunk. It is called while the device computes the
+        chunk before.
       read: called as read(metrics, timing) with the metrics of each chunk, [S, steps of the chunk],
         and when it ran. It is called after the next chunk has been dispatched, so the device never
         waits for the host.
@@ -172,8 +160,7 @@ def fit(
         for n, size in enumerate(sizes):
             numbers = range(done, done + size)
             with stopwatch.reading():
-                data, rows = make_chunk(numbers)
-            args = (data, rates(numbers)) if rows is None else (data, rates(numbers), rows)
+                args = batches(numbers), rates(numbers)
             if profile is not None and n == min(1, len(sizes) - 1):
                 state, metrics = traced(profile, advance, state, *args)
             else:
@@ -211,7 +198,7 @@ def train(
     profile: Path | None = None,
     start: Callable[[State], State] = lambda fresh: fresh,
 ) -> State:
-    """Trains all seeds on batches that the program draws from a task; returns their final state.
+    """Trains all seeds on batches of a task; returns their final state.
 
     Args:
       start: (the initial state) -> the state to start from; not called if there is a checkpoint.
@@ -224,17 +211,14 @@ def train(
       Diverged: names the first step and the seed whose loss or gradient is not finite.
     """
     every_seed = range(first_seed, first_seed + seeds)
-    advance = chunk_runner(model, task, config, loss_mask)
+    advance = chunk_runner(model, config, loss_mask)
     state = init_runner(model, optimizer(config), seeds, first_seed, config.fsdp)()
     state = state._replace(average=_average(config, state.params))
     state = checkpoints.restore(state) if checkpoints else state
     if not (checkpoints and checkpoints.step):
         state = start(state)
-    whole = None if task.streamed else Chunk(devices.on_every_device(task.data))
+    batches = partial(training_batches(task, config), every_seed)
     validated = validation_steps(config.steps, config.chunk)
-
-    def make_chunk(steps: range) -> Chunk:
-        return whole or Chunk(None, _fed(task, config, every_seed, steps))
 
     def read_finite(metrics, timing):
         read(metrics, timing)
@@ -245,15 +229,8 @@ def train(
             validate(state, step)
 
     rates = by_step(schedule(config))
-    return fit(advance, rates, state, config.steps, config.chunk, make_chunk, read_finite, after,
+    return fit(advance, rates, state, config.steps, config.chunk, batches, read_finite, after,
                checkpoints, begun, profile)  # fmt: skip
-
-
-def _fed(task: Task, config: TrainConfig, seeds: range, steps: range) -> Any:
-    """The rows of these steps, from a task that reads them one batch after another."""
-    assert task.feed is not None
-    rows = task.feed(seeds, steps, config.batch, task.width(config.length))
-    return devices.filled(rows.shape, rows.fill)
 
 
 def init_runner(model: Model, tx, seeds: int, first_seed: int = 0, fsdp: bool = False) -> Any:
@@ -290,16 +267,11 @@ def _average(config: TrainConfig, params: Any) -> Any:
     return jax.tree.map(jnp.copy, params) if config.average else None
 
 
-def trainer(model: Model, task: Task, config: TrainConfig, loss_mask: bool) -> Trainer:
-    """The trainer whose batches the program draws from a task, as `make_batch` says."""
-    batch = lambda data, state, row: make_batch(task, data, config, state, row)
+def chunk_runner(model: Model, config: TrainConfig, loss_mask: bool) -> Any:
+    """`Trainer.advance` of a config: the jitted function (state, batches, rate_N) ->
+    (state, metrics)."""
     saving = config.fsdp, config.accumulate, config.remat
-    return Trainer(model, optimizer(config), batch, config.average, loss_mask, *saving)
-
-
-def chunk_runner(model: Model, task: Task, config: TrainConfig, loss_mask: bool) -> Any:
-    """`advance` of `trainer`: the jitted function (state, data, rate_N) -> (state, metrics)."""
-    return trainer(model, task, config, loss_mask).advance
+    return Trainer(model, optimizer(config), config.average, loss_mask, *saving).advance
 
 
 def chunk_sizes(steps: int, chunk: int, done: int = 0) -> list[int]:
@@ -315,16 +287,6 @@ def validation_steps(steps: int, chunk: int) -> set[int]:
     ends = [*itertools.accumulate(chunk_sizes(steps, chunk))]
     every = math.ceil(len(ends) / VALIDATIONS)
     return {*ends[every - 1 :: every], ends[-1]}
-
-
-def over_seeds(function: Callable, *trees: Any, given: tuple = ()) -> Any:
-    """Calls function(*given, *leaves of one seed) for each seed; the seeds are spread over devices.
-
-    A device computes its seeds one after another on a CPU, else by vmap. Arrays that are on every
-    device, such as a task's data, must be `given`, not closed over.
-    """
-    on_device = lambda shared, *trees: over(partial(function, *shared), *trees)
-    return devices.spread_seeds(on_device, given, *trees)
 
 
 def refuse_not_finite(

@@ -30,17 +30,17 @@ class Part(NamedTuple):
     backward: float
 
 
-def traced(folder: Path, program: Any, state: Any, data: Any, rate_N: Any, *rows: Any) -> Any:
-    """Returns program(state, data, rate_N, *rows), waits for it, and writes where its time went.
+def traced(folder: Path, program: Any, state: Any, batches: Any, rate_N: Any) -> Any:
+    """Returns program(state, batches, rate_N), waits for it, and writes where its time went.
 
     The folder gets the trace, which TensorBoard and Perfetto open, and `parts.json`: the steps, the
     seconds that they took, and the parts. The program is compiled once more, for its text.
     """
-    text = program.lower(state, data, rate_N, *rows).compile().as_text()
+    text = program.lower(state, batches, rate_N).compile().as_text()
     jax.block_until_ready(state)
     with jax.profiler.trace(folder):
         started = time.perf_counter()
-        outputs = jax.block_until_ready(program(state, data, rate_N, *rows))
+        outputs = jax.block_until_ready(program(state, batches, rate_N))
         seconds = time.perf_counter() - started
     if processes.is_first():
         newest = max(folder.glob("plugins/profile/*/*.xplane.pb"))

@@ -1,7 +1,6 @@
-"""One training step: random keys, loss, batch, gradient, update; `train_small` is a whole training.
+"""One training step: random keys, loss, gradient, update; `train_small` is a whole training.
 
-A batch is a function of (seed, step), so nothing about the data needs saving. Every random key is
-`fold_in(fold_in(fold_in(root, seed), purpose), step)`.
+Every random key is `fold_in(fold_in(fold_in(root, seed), purpose), step)`.
 """
 
 from collections.abc import Callable
@@ -12,12 +11,11 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from posenc_jax.lab.config.schema import TrainConfig
 from posenc_jax.lab.hosts import devices
 from posenc_jax.lab.hosts.fast_training import pack, unpack, value_and_grad, value_and_grad_in_parts
 from posenc_jax.lab.metrics import cross_entropy
 from posenc_jax.lab.model.transformer import Model
-from posenc_jax.lab.tasks.task import Batch, Task
+from posenc_jax.lab.tasks.task import Batch
 from posenc_jax.lab.training.optimizers import Optimizer
 
 INIT, BATCH, PLACE, SIZE = range(4)  # purposes of a random key
@@ -94,24 +92,6 @@ def update(
         return spread(state), metrics
 
     return step
-
-
-@jax.named_scope("data")
-def make_batch(task: Task, data: Any, config: TrainConfig, state: State, rows: Any = None) -> Batch:
-    """The batch of one step: sizes uniform in [min_length, length], padded to one width.
-
-    rows: those of this step, of a task that is streamed.
-    """
-    size_B = jax.random.randint(
-        random_key(state.seed, SIZE, state.step),
-        (config.batch,),
-        config.min_length,
-        config.length + 1,
-        dtype=jnp.int32,
-    )
-    key = random_key(state.seed, BATCH, state.step)
-    data = rows if task.streamed else data
-    return devices.spread_rows(task.sample(data, key, size_B, task.width(config.length)))
 
 
 def mean_loss(

@@ -155,14 +155,14 @@ def test_what_just_fits_is_accepted():
 def test_every_seed_has_examples_of_its_own_and_every_method_the_same():
     config, task = checked(multiples=(1, 3)), tasks.make("copy", alphabet=26)
     examples = windows.examples_of(task, config)
-    rows = examples.rows(jnp.array([0, 1]), jnp.int32(0)).tokens_BT
+    rows = examples.train([0, 1], range(config.train.chunk)).tokens_BT
     train = config.train
     assert rows.shape == (2, train.chunk, train.batch, config.window)
     drawn = {row.tobytes() for row in np.asarray(rows).reshape(-1, config.window)}
     assert len(drawn) > 0.99 * rows[..., 0].size, "seeds, steps and rows differ"
-    again = windows.examples_of(task, config).rows(jnp.array([1, 2]), jnp.int32(0)).tokens_BT
-    np.testing.assert_array_equal(again[0], rows[1])
-    later = examples.rows(jnp.array([0, 2]), jnp.int32(5)).tokens_BT
+    again = windows.examples_of(task, config).train([1, 2], range(2)).tokens_BT
+    np.testing.assert_array_equal(again[0], rows[1, :2])
+    later = examples.train([0, 2], range(5, 7)).tokens_BT
     np.testing.assert_array_equal(later[0, 0], rows[0, 5])
     held = {row.tobytes() for row in np.asarray(examples.valid.tokens_BT)}
     assert not held & {row.tobytes() for row in np.asarray(examples.test[0].tokens_BT)}
@@ -270,9 +270,9 @@ def test_a_second_training_starts_from_given_weights(trainer):
 @pytest.mark.thorough
 def test_a_loss_that_is_not_finite_ends_a_training(trainer):
     _, examples, trained, _ = trainer
-    broken = examples._replace(rows=lambda seed_S, step: jax.tree.map(
+    broken = examples._replace(train=lambda seed_S, steps: jax.tree.map(
         lambda leaf: leaf * jnp.nan if leaf.dtype == jnp.float32 else leaf,
-        examples.rows(seed_S, step)))  # fmt: skip
+        examples.train(seed_S, steps)))  # fmt: skip
     (run,) = trained.runs(broken, [(0.01, 0)])
     assert not run.learned
 

@@ -4,7 +4,6 @@ import importlib
 from pathlib import Path
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 from scipy.stats import kendalltau
@@ -143,7 +142,7 @@ def test_examples_have_the_sizes_and_the_options_of_their_test():
     _, examples = settings_examples.examples_of(TINY, plan, 40)
     sizes = lambda batch: np.unique(batch.layout.segment_BT.sum(axis=1) - 2).tolist()
     assert [sizes(test) for test in examples.test] == [[4, 5, 6, 7, 8], [9, 10]]
-    assert examples.rows(jnp.array([0]), 0).tokens_BT.shape == (1, 1, 4, 10)
+    assert examples.train([0], range(1)).tokens_BT.shape == (1, 1, 4, 10)
     _, examples = settings_examples.examples_of(SETTINGS["flip_flop"], plan, 64)
     ignored = [np.mean(test.tokens_BT[:, 1::2] == 8) for test in examples.test]
     assert ignored == pytest.approx([0.8 * 30 / 32, 0.98 * 30 / 32], abs=0.03)

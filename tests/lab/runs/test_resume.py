@@ -17,6 +17,7 @@ from posenc_jax.lab.hosts.files import folder_name
 from posenc_jax.lab.model.transformer import Model
 from posenc_jax.lab.runs.lock import locked
 from posenc_jax.lab.training import loop
+from posenc_jax.lab.training.batches import training_batches
 from posenc_jax.lab.training.loop import chunk_runner, init_runner, train
 from posenc_jax.lab.training.optimizers import optimizer, rates
 from posenc_jax.lab.training.step import PLACE, random_key
@@ -28,7 +29,8 @@ MODEL = Model(  # a table of logits for each token: it compiles fast
     lambda key: {"after": jax.random.normal(key, (TASK.vocab, TASK.vocab))},
     lambda params, tokens_BT, layout, placed=None, **form: params["after"][tokens_BT],
 )
-RUNNER = functools.cache(lambda model: chunk_runner(model, TASK, TRAIN, True))  # compiled once
+RUNNER = functools.cache(lambda model: chunk_runner(model, TRAIN, True))  # compiled once
+BATCHES = training_batches(TASK, TRAIN)
 OFTEN = CheckpointConfig(seconds=0.0)
 
 
@@ -248,7 +250,8 @@ def test_the_state_before_the_bad_step_is_kept():
     for after, steps in ((5, 8), (99, 5)):
         model = _breaking(after)
         state = init_runner(model, optimizer(TRAIN), 1)()
-        kept.append(RUNNER(model)(state, TASK.data, rates(TRAIN, range(steps)))[0])
+        arguments = BATCHES([0], range(steps)), rates(TRAIN, range(steps))
+        kept.append(RUNNER(model)(state, *arguments)[0])
     assert int(kept[0].step[0]) == 5
     for a, b in zip(*map(jax.tree.leaves, kept), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-6)

@@ -21,8 +21,8 @@ from posenc_jax.lab.model import transformer
 from posenc_jax.lab.tasks import corpus, tfds_builder, tfds_folder, tfds_tasks
 from posenc_jax.lab.tasks.question_answer import answered
 from posenc_jax.lab.tasks.task import BOS, EOS, SEP, SYMBOL
+from posenc_jax.lab.training.batches import training_batches
 from posenc_jax.lab.training.loop import train
-from posenc_jax.lab.training.step import State, make_batch
 from tests.support import ROOT
 from tests.support.tfds_sets import COMMANDS, DOCUMENTS
 
@@ -170,10 +170,9 @@ def test_a_streamed_step_is_a_function_of_seed_and_step(streamed):
     alone = tasks.make("tfds:documents", stretch=256).feed(range(2, 3), range(7, 8), 6, 32)
     assert (alone.whole()[0, 0] == rows[1, 3]).all()
     assert len({row.tobytes() for row in rows.reshape(10, -1)}) == 10
-    state = State(None, None, jnp.int32(7), jnp.int32(2))
-    batch = jax.jit(lambda row: make_batch(streamed, None, CONFIG, state, row))(rows[1, 3])
-    assert (np.asarray(batch.tokens_BT) == rows[1, 3, :, :-1]).all()
-    assert (np.asarray(batch.targets_BT) == rows[1, 3, :, 1:]).all()
+    batches = training_batches(streamed, CONFIG)([1, 2], range(4, 9))
+    assert (np.asarray(batches.tokens_BT) == rows[..., :-1]).all()
+    assert (np.asarray(batches.targets_BT) == rows[..., 1:]).all()
 
 
 def test_streamed_rows_are_made_of_documents(streamed):
@@ -207,8 +206,7 @@ def test_training_reads_a_chunk_at_a_time(streamed):
     losses = []
     keep = lambda metrics, seconds: losses.extend(metrics["loss"][0].tolist())
     train(model, streamed._replace(feed=feed), CONFIG, 2, 3, True, keep)
-    seeds = range(3, 5)
-    assert asked == [(seeds, range(a, b), 6, 32) for a, b in ((0, 2), (2, 4))]
+    assert asked == [([3, 4], range(a, b), 6, 32) for a, b in ((0, 2), (2, 4))]
     assert len(losses) == 4
     assert np.isfinite(losses).all()
 

@@ -15,8 +15,8 @@ from posenc_jax.lab import tasks
 from posenc_jax.lab.config.schema import ModelConfig, TrainConfig, check
 from posenc_jax.lab.metrics import cross_entropy
 from posenc_jax.lab.model import transformer
+from posenc_jax.lab.training.batches import training_batches
 from posenc_jax.lab.training.loop import (
-    Chunk,
     Trainer,
     chunk_runner,
     chunk_sizes,
@@ -93,11 +93,8 @@ def test_a_seed_is_the_same_alone_and_in_company():
 def test_rates_averages_and_the_end_are_those_asked_for():
     """Of a training whose batches are given: each seed has its rate and its average of weights."""
     model = transformer.build(ModelConfig(width=16, heads=2, layers=1), make("rope"), TASK.vocab)
-    batch = lambda data, state, row: row
-    plain = Trainer(model, make_optimizer(optax.constant_schedule(1e-2), 1.0, 0.01), batch)
-    whole = Trainer(
-        model, make_optimizer(optax.constant_schedule(1.0), 1.0, 0.01), batch, average=4
-    )
+    plain = Trainer(model, make_optimizer(optax.constant_schedule(1e-2), 1.0, 0.01))
+    whole = Trainer(model, make_optimizer(optax.constant_schedule(1.0), 1.0, 0.01), average=4)
     sizes_B = jnp.full((8,), 4, jnp.int32)
     one = TASK.sample(TASK.data, jax.random.key(1), sizes_B, TASK.width(6))
     rows = jax.tree.map(lambda leaf: jnp.stack([leaf[None]] * 2), one)
@@ -109,9 +106,7 @@ def test_rates_averages_and_the_end_are_those_asked_for():
 
     state = whole.start([0, 0], rates)
     first = jax.device_get(state.average)
-    done = fit(
-        whole.advance, whole.rates, state, 9, 1, lambda steps: Chunk(None, rows), after=after
-    )
+    done = fit(whole.advance, whole.rates, state, 9, 1, lambda steps: rows, after=after)
     assert done.step.tolist() == [3, 3]
     average = first
     for params, held in seen:
@@ -119,7 +114,7 @@ def test_rates_averages_and_the_end_are_those_asked_for():
         assert max(jax.tree.leaves(jax.tree.map(gap, average, held))) < 1e-6
     assert max(jax.tree.leaves(jax.tree.map(gap, average, params))) > 1e-3, "control"
     alone = fit(plain.advance, plain.rates, plain.start([0]), 3, 1,
-                lambda steps: Chunk(None, jax.tree.map(lambda leaf: leaf[:1], rows)))  # fmt: skip
+                lambda steps: jax.tree.map(lambda leaf: leaf[:1], rows))  # fmt: skip
     of = lambda n: jax.tree.map(lambda leaf: leaf[n], done.params)
     own = jax.tree.map(lambda leaf: leaf[0], alone.params)
     assert max(jax.tree.leaves(jax.tree.map(gap, of(0), own))) < 1e-5
@@ -160,7 +155,8 @@ def test_they_take_less_memory():
         config = CONFIG.model_copy(update={"length": 24, **changes})
         with compile_for("tpu"):
             state = init_runner(model, optimizer(config), 1).eval_shape()
-            lowered = chunk_runner(model, TASK, config, True).lower(state, TASK.data, jnp.ones(1))
+            batches = training_batches(TASK, config).shapes(1, 1)
+            lowered = chunk_runner(model, config, True).lower(state, batches, jnp.ones(1))
         return lowered.compile().memory_analysis().temp_size_in_bytes
 
     plain = needed()

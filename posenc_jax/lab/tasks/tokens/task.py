@@ -8,7 +8,7 @@ what it would have read, and each of several processes reads its own rows alone.
 """
 
 import platform
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -132,7 +132,7 @@ def of_streams(
 def feeder(stream: Stream) -> Feed:
     """Returns a function for `Task.feed`, whose rows are windows of the stream."""
 
-    def feed(seeds: range, steps: range, batch: int, width: int) -> Rows:
+    def feed(seeds: Sequence[int], steps: range, batch: int, width: int) -> Rows:
         shape = len(seeds), len(steps), batch, width + 1
         count = (len(stream) - 1) // width
 
