@@ -20,7 +20,7 @@ from posenc_jax.options import MOST, FieldError, choices_for
 Parts = Sequence[tuple[Card, Mapping[str, Any]]]  # each part's card, and all of its options
 
 # In the order of the catalogue: at the input, positions, turns, their extension, biases, content.
-MODULES = """absolute graphs positions positions_augmented
+MODULES = """absolute grids graphs positions positions_augmented
 rotary rotary_axes rotary_vision rotary_fourier_polar rotary_generators
 rotary_scaling extension rotary_by_distance by_layer bias_tables bias_formulas bias_networks
 position_vectors offset_vectors rotary_by_content grape gated path"""

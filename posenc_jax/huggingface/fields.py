@@ -131,6 +131,12 @@ TYPES: dict[str, Any] = {
     "sparse_attention_last_q": object,
     "sparse_attention_threshold": object,
     # tables and switches
+    "image_size": Count | tuple[int, ...],
+    "num_patches": Count,
+    "num_position_embeddings": Count,
+    "patch_stride": Count | tuple[int, ...],
+    "pretrain_image_size": Count | tuple[int, ...],
+    "patch_size": Count | tuple[int, ...],
     "block_size": Count,
     "max_decoder_position_embeddings": Count,
     "max_encoder_position_embeddings": Count,

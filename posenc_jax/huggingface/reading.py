@@ -1,6 +1,7 @@
 """How the rows of `types` are read: the interpreter."""
 
 import difflib
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -15,6 +16,7 @@ from posenc_jax.huggingface.rows import (
     Absent,
     Answer,
     Buckets,
+    Grid,
     Ignoring,
     Layers,
     Nope,
@@ -153,6 +155,23 @@ def _buckets(row: Buckets, config: Fields) -> Encoding:
     return make("t5", buckets=buckets, distance=distance, **options, **sides)
 
 
+def _grid(row: Grid, config: Fields) -> Encoding:
+    options = {"prefix": row.prefix, "resize": row.resize}
+    if row.square:
+        name, patches = row.square
+        side = math.isqrt(config.get(name, default=patches))
+        return make("learned_grid", rows=side, columns=side, **options)
+    sizes = zip(row.fields, (row.image, row.patch), strict=True)
+    image, patch = (_pair(config.get(name, default=size)) for name, size in sizes)
+    rows, columns = (size // part for size, part in zip(image, patch, strict=True))
+    return make("learned_grid", rows=rows, columns=columns, **options)
+
+
+def _pair(size: int | tuple[int, ...]) -> tuple[int, ...]:
+    """(height, width) of a size, which is one number for a square."""
+    return (size, size) if isinstance(size, int) else size
+
+
 def _use(row: Use, config: Fields) -> Encoding:
     options = {
         name: _value(option, config) if isinstance(option, tuple) else option
@@ -203,6 +222,7 @@ def _layers(row: Layers, config: Fields) -> Answer:
 _READERS: dict[type, Callable[[Any, Fields], Answer]] = {
     Absent: lambda row, config: row.reason,
     Buckets: _buckets,
+    Grid: _grid,
     Ignoring: _ignoring,
     Layers: _layers,
     Nope: lambda row, config: make("nope"),

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Literal, NamedTuple
 
 from posenc_jax.encoding import Encoding
+from posenc_jax.encodings.grids import Resize
 from posenc_jax.encodings.rotation import Pairing
 from posenc_jax.huggingface.fields import Fields
 
@@ -83,6 +84,24 @@ class Sines(NamedTuple):
     pairing: Pairing = "half"
     spacing: Literal["paper", "tensor2tensor"] = "tensor2tensor"
     first: int | Literal["pad_token_id + 1"] = 0
+
+
+class Grid(NamedTuple):
+    """A learned vector for each patch of a picture, and for tokens before them.
+
+    image, patch: sizes in pixels, where the config does not say them.
+    fields: of these sizes.
+    prefix: tokens before the patches that have a row of the table.
+    square: the field with the number of patches of a square picture, and its default.
+    resize: how the model reads pictures of other sizes.
+    """
+
+    image: int | tuple[int, int] = 224
+    patch: int | tuple[int, int] = 16
+    fields: tuple[str, str] = ("image_size", "patch_size")
+    prefix: int = 1
+    square: tuple[str, int] | None = None
+    resize: Resize = "bicubic"
 
 
 class Buckets(NamedTuple):

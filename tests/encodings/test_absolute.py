@@ -36,6 +36,28 @@ PARITY = [
     *[("learned_2d", {"length": 3, "beyond": beyond}) for beyond in ("clamp", "error")],
     ("learned_2d", {"width": 5, "how": "concat"}),
     *[
+        (
+            "learned_grid",
+            {"rows": 3, "columns": 2, "image_rows": 4, "image_columns": 6, "resize": way},
+        )
+        for way in ("bicubic", "bilinear", "corners", "nearest", "bilinear_antialiased")
+    ],
+    (
+        "learned_grid",
+        {
+            "rows": 9,
+            "columns": 8,
+            "image_rows": 4,
+            "image_columns": 6,
+            "prefix": 1,
+            "resize": "bicubic_antialiased",
+        },
+    ),
+    *[
+        ("learned_grid", {"rows": 3, "columns": 5, "beyond": beyond})
+        for beyond in ("clamp", "error")
+    ],
+    *[
         ("sinusoidal_2d", {"pairing": wave, "width": width})
         for wave in ("interleaved", "half")
         for width in (None, 8, 11)

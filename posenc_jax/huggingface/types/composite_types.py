@@ -5,6 +5,12 @@ from typing import Any
 from posenc_jax.huggingface.rows import Nope, Partly, Parts, Table, Whole, missing, parts
 from posenc_jax.huggingface.types.names import each
 
+
+def picture(type_: str, image: int, patch: int) -> Whole:
+    """A type of pictures with the sizes that a model gives it."""
+    return Whole(type_, {"image_size": image, "patch_size": patch})
+
+
 DETR = missing("DETR's sines")
 BASE_1E6 = Whole("qwen2", {"rope_theta": 1e6})
 CROSS = {"cross": Nope()}
@@ -17,7 +23,7 @@ COMPOSITES: dict[str, Any] = {
     ),
     "aria": parts(vision="idefics3_vision", text="aria_text"),
     "audioflamingo3": parts(audio="audioflamingo3_encoder", text="qwen2"),
-    "aya_vision": parts(vision="siglip_vision_model", text="cohere2"),
+    "aya_vision": parts(vision=picture("siglip_vision_model", 384, 14), text="cohere2"),
     "blip": parts(text="blip_text_model", vision="blip_vision_model"),
     "blip-2": parts(vision="blip_2_vision_model", qformer="blip_2_qformer", text="opt"),
     "blt": Parts(
@@ -36,7 +42,7 @@ COMPOSITES: dict[str, Any] = {
     "clip": parts(text="clip_text_model", vision="clip_vision_model"),
     "clipseg": parts(text="clipseg_text_model", vision="clipseg_vision_model"),
     "clvp": parts(text="clvp_encoder", speech="clvp_encoder", decoder="clvp_decoder"),
-    "cohere2_vision": parts(vision="siglip_vision_model", text="cohere2"),
+    "cohere2_vision": parts(vision=picture("siglip_vision_model", 512, 16), text="cohere2"),
     "cohere_compass": parts(text="cohere_compass_text", vision="cohere_compass_vision"),
     "colmodernvbert": parts(vlm="modernvbert"),
     "colpali": parts(vlm="paligemma"),
@@ -51,8 +57,12 @@ COMPOSITES: dict[str, Any] = {
     "deepseek_vl_hybrid": parts(
         text="llama", vision="siglip_vision_model", high_res_vision="sam_vision_model"
     ),
-    "depth_anything": parts(backbone="dinov2"),
-    "depth_pro": parts(image_model="dinov2", patch_model="dinov2", fov_model="dinov2"),
+    "depth_anything": parts(backbone=picture("dinov2", 518, 14)),
+    "depth_pro": parts(
+        image_model=picture("dinov2", 384, 14),
+        patch_model=picture("dinov2", 384, 14),
+        fov_model=picture("dinov2", 384, 14),
+    ),
     "dia": parts(encoder="dia_encoder", decoder="dia_decoder"),
     "diffusion_gemma": parts(text="diffusion_gemma_text", vision="gemma4_vision"),
     "dots3_note": parts(
@@ -139,10 +149,10 @@ COMPOSITES: dict[str, Any] = {
     "lfm3_vl": parts(vision="lfm3_vl_vision", text="lfm3"),
     "lighton_ocr": parts(vision="pixtral", text=Whole("qwen3", {"rope_theta": 1e6})),
     "llama4": parts(vision="llama4_vision_model", text="llama4_text"),
-    "llava": parts(vision="clip_vision_model", text="llama"),
-    "llava_next": parts(vision="clip_vision_model", text="llama"),
-    "llava_next_video": parts(vision="clip_vision_model", text="llama"),
-    "llava_onevision": parts(vision="siglip_vision_model", text="qwen2"),
+    "llava": parts(vision=picture("clip_vision_model", 336, 14), text="llama"),
+    "llava_next": parts(vision=picture("clip_vision_model", 336, 14), text="llama"),
+    "llava_next_video": parts(vision=picture("clip_vision_model", 336, 14), text="llama"),
+    "llava_onevision": parts(vision=picture("siglip_vision_model", 384, 14), text="qwen2"),
     "metaclip_2": parts(text="metaclip_2_text_model", vision="metaclip_2_vision_model"),
     "minicpm_ocr": parts(text="qwen3_5_text", vision="minicpm_ocr_vision"),
     "minicpmv4_6": parts(text="qwen3_5_text", vision="minicpmv4_6_vision"),
@@ -185,7 +195,7 @@ COMPOSITES: dict[str, Any] = {
     "owlv2": parts(text="owlv2_text_model", vision="owlv2_vision_model"),
     "owlvit": parts(text="owlvit_text_model", vision="owlvit_vision_model"),
     "paddleocr_vl": parts(text="paddleocr_vl_text", vision="paddleocr_vl_vision"),
-    "paligemma": parts(vision="siglip_vision_model", text="gemma"),
+    "paligemma": parts(vision=picture("siglip_vision_model", 224, 14), text="gemma"),
     "parakeet_ctc": parts(encoder="parakeet_encoder"),
     "parakeet_rnnt": parts(encoder="parakeet_encoder"),
     "pe_audio": parts(text="modernbert", audio="pe_audio_encoder"),
@@ -199,7 +209,7 @@ COMPOSITES: dict[str, Any] = {
     ),
     "pp_chart2table": parts(vision="pp_chart2table_vision", text=BASE_1E6),
     "pp_formulanet": parts(text="pp_formulanet_text", vision="pp_formulanet_vision"),
-    "prompt_depth_anything": parts(backbone="dinov2"),
+    "prompt_depth_anything": parts(backbone=picture("dinov2", 518, 14)),
     "qianfan_ocr": parts(vision="qianfan_ocr_vision", text="qwen3"),
     "qwen2_5_omni": parts(
         thinker="qwen2_5_omni_thinker",
@@ -308,9 +318,9 @@ COMPOSITES: dict[str, Any] = {
         text="qwen2",
     ),
     "video_llama_3": parts(text="qwen2", vision="video_llama_3_vision"),
-    "video_llava": parts(vision="clip_vision_model", text="llama"),
+    "video_llava": parts(vision=picture("clip_vision_model", 224, 14), text="llama"),
     "videoprism": parts(text="videoprism_text_model", vision="videoprism_vision_model"),
-    "vipllava": parts(vision="clip_vision_model", text="llama"),
+    "vipllava": parts(vision=picture("clip_vision_model", 336, 14), text="llama"),
     "vision-encoder-decoder": Parts({"encoder": "vit", "decoder": "bert"}),
     "vision-text-dual-encoder": parts(text="bert", vision="vit"),
     "vitmatte": parts(backbone="vitdet"),
@@ -359,7 +369,7 @@ COMPOSITES: dict[str, Any] = {
             "model": missing("sines of boxes"),
         },
     ),
-    "rf_detr": Parts({"backbone_config": "rf_detr_dinov2"}, {"model": DETR}),
+    "rf_detr": Parts({"backbone_config": picture("rf_detr_dinov2", 518, 14)}, {"model": DETR}),
     **each("rt_detr rt_detr_v2", Parts({"backbone_config": "rt_detr_resnet"}, {"model": DETR})),
     "superglue": Parts(
         {"keypoint_detector_config": "superpoint"},

@@ -4,52 +4,97 @@ of windows.
 
 from typing import Any
 
-from posenc_jax.huggingface.rows import Layers, Switch, Use, ignoring, missing
+from posenc_jax.huggingface.rows import Grid, Layers, Sum, Switch, Use, ignoring, missing
 from posenc_jax.huggingface.types.names import each
 
-GRID = missing("grid tables with prefix rows and 2-D interpolation")
-GRID_AND_AXIAL = GRID
-DETR = missing("DETR's sines")
 AXIAL = ignoring(
     Use("axial", {"base": ("rope_theta", 10_000.0)}), "num_position_embeddings", "window_size"
 )
+CLIP, WITHOUT_CLASS = Grid(), Grid(prefix=0)
+ANTIALIASED = "bicubic_antialiased"
+QWEN3_VL = Sum((Grid(square=("num_position_embeddings", 2304), prefix=0, resize="corners"), AXIAL))
+DETR = missing("DETR's sines")
 ABSOLUTE = "use_absolute_position_embeddings"
 SAM = missing("decomposed keys of windows beside a grid table")
 POINTS = missing("Fourier features of points")
 PICTURES: dict[str, Any] = {
-    # a table of the patches of a grid
-    **each("altclip_vision_model audio-spectrogram-transformer blip_2_vision_model", GRID),
-    **each("blip_vision_model bridgetower_vision_model chinese_clip_vision_model", GRID),
-    **each("clip_vision_model clipseg_vision_model cosmos3_edge_vision deit dinov2", GRID),
-    **each("dinov2_with_registers dpt eomt flava_image_model gemma4_unified_vision", GRID),
-    **each("git_vision_model glm_image_vision groupvit_vision_model hiera", GRID),
-    **each("hunyuan_vl_vision hy_v4_vl_vision idefics2_vision idefics3_vision", GRID),
-    **each("idefics_vision ijepa instructblip_vision_model", GRID),
-    **each("instructblipvideo_vision_model internvl_vision janus_vision_model", GRID),
-    **each("kosmos_2_vision_model lw_detr_vit metaclip_2_vision_model mgp-str", GRID),
-    **each("minicpm_ocr_vision minicpmv4_6_vision minicpmv4_7_vision molmo2_vision", GRID),
-    **each("ovis2_vision owlv2_vision_model owlvit_vision_model", GRID),
-    **each("phi4_multimodal_vision pixio pvt qianfan_ocr_vision radio rf_detr_dinov2", GRID),
-    **each("sam2_hiera_det_model siglip2_vision_model siglip_vision_model", GRID),
-    **each("smolvlm_vision timesformer tipsv2_vision_model", GRID),
-    **each("unlimited_ocr_vision_encoder videomt videoprism_vision_model vilt vit vit_msn", GRID),
-    **each("vitpose_backbone vivit xclip_vision_model yolos", GRID),
+    # a table of the patches of a grid, after a class token
+    **each("flava_image_model git_vision_model vit vit_msn", CLIP),
+    **each("dinov2 idefics_vision kosmos_2_vision_model", Grid(patch=14)),
+    **each("altclip_vision_model chinese_clip_vision_model clip_vision_model", Grid(patch=32)),
+    **each("clipseg_vision_model metaclip_2_vision_model xclip_vision_model", Grid(patch=32)),
+    **each("blip_2_vision_model instructblip_vision_model", Grid(patch=14)),
+    "instructblipvideo_vision_model": Grid(patch=14),
+    **each("blip_vision_model dpt", Grid(384)),
+    "bridgetower_vision_model": Grid(288),
+    "deit": Grid(prefix=2),
+    "dinov2_with_registers": Grid(resize=ANTIALIASED),
+    **each("internvl_vision qianfan_ocr_vision", ignoring(Grid((448, 448), (14, 14)), ABSOLUTE)),
+    "lw_detr_vit": ignoring(
+        Grid(fields=("pretrain_image_size", "patch_size")),
+        ABSOLUTE,
+        "window_block_indices",
+        "num_windows",
+        "num_windows_side",
+    ),
+    "mgp-str": Grid((32, 128), 4),
+    **each("owlv2_vision_model", Grid(768)),
+    **each("owlvit_vision_model", Grid(768, 32)),
+    "pixio": Grid(256, prefix=8),
+    "rf_detr_dinov2": ignoring(
+        Grid(patch=14, resize=ANTIALIASED), "num_windows", "window_block_indexes"
+    ),
+    "tipsv2_vision_model": Grid(448, 14, resize="bilinear_antialiased"),
+    "unlimited_ocr_vision_encoder": Grid(patch=14, resize=ANTIALIASED),
+    # a table of the patches alone
+    **each("groupvit_vision_model ijepa siglip_vision_model", WITHOUT_CLASS),
+    **each(
+        "cosmos3_edge_vision siglip2_vision_model",
+        Grid(square=("num_patches", 256), prefix=0, resize="bilinear_antialiased"),
+    ),
+    **each("eomt videomt", Grid(640, prefix=0)),
+    "glm_image_vision": Grid(2048, prefix=0, resize="bilinear"),
+    "hiera": Grid((224, 224), (4, 4), ("image_size", "patch_stride"), prefix=0),
+    **each(
+        "idefics2_vision idefics3_vision smolvlm_vision", Grid(patch=32, prefix=0, resize="nearest")
+    ),
+    "janus_vision_model": Grid(384, prefix=0),
+    "molmo2_vision": Grid(square=("num_position_embeddings", 729), prefix=0),
+    "ovis2_vision": Grid(patch=14, prefix=0),
+    "phi4_multimodal_vision": Grid(448, 14, prefix=0, resize="nearest"),
+    # other tables of patches
+    "audio-spectrogram-transformer": missing("a grid table of a spectrogram's overlapping patches"),
+    "gemma4_unified_vision": missing("sums of a table of rows and one of columns"),
+    **each("hunyuan_vl_vision hy_v4_vl_vision", missing("a table of the largest picture")),
+    **each(
+        "minicpm_ocr_vision minicpmv4_6_vision minicpmv4_7_vision",
+        ignoring(Grid(prefix=0, resize="nearest"), "window_kernel_size"),
+    ),
+    "pvt": missing("a grid table in each stage"),
+    "radio": missing("a grid table that is cut"),
+    "sam2_hiera_det_model": missing("a grid table and one of windows"),
+    **each("timesformer videoprism_vision_model vivit", missing("grid tables of frames")),
+    "vilt": missing("a grid table beside one of text"),
+    "vitpose_backbone": missing("a grid table with a row that all patches share"),
+    "yolos": missing("grid tables of several layers"),
     # axial rope
     **each("dots3_note_vision_encoder ernie4_5_vl_moe_vision exaone4_5_vision", AXIAL),
     **each("glm5_next_vision glm_ocr_vision qwen2_5_omni_vision_encoder", AXIAL),
     **each("qwen2_5_vl_vision qwen2_vl_vision video_llama_3_vision", AXIAL),
-    "lfm3_vl_vision": Layers(AXIAL),
+    "lfm3_vl_vision": Layers(Use("axial", {"base": ("rope_theta", 1_000_000.0)})),
     "pixtral": Use("axial", {"base": ("rope_theta", 10_000.0), "bands": "alternate"}),
     **each("dinov3_vit eomt_dinov3 sapiens2", missing("DINOv3's rope of a config")),
     "efficientloftr": missing("axial rope over the whole width, axes alternating"),
     "neomme": missing("axial rope by type of layer, axes alternating"),
     # axial rope and a table
-    **each(
-        "cohere_compass_vision glm4v_moe_vision glm4v_vision mlcd mlcd_vision_model", GRID_AND_AXIAL
-    ),
-    **each("muse_glimmer_vision muse_spark_vision paddleocr_vl_vision", GRID_AND_AXIAL),
-    **each("qwen3_5_moe_vision qwen3_5_vision qwen3_omni_moe_vision_encoder", GRID_AND_AXIAL),
-    **each("qwen3_vl_moe_vision qwen3_vl_vision qwen4_exp_vision sam3_vit_model", GRID_AND_AXIAL),
+    **each("cohere_compass_vision qwen3_5_moe_vision qwen3_5_vision", QWEN3_VL),
+    **each("qwen3_omni_moe_vision_encoder qwen3_vl_moe_vision qwen3_vl_vision", QWEN3_VL),
+    "qwen4_exp_vision": QWEN3_VL,
+    **each("glm4v_moe_vision glm4v_vision", Sum((Grid(336, 14, prefix=0), AXIAL))),
+    "paddleocr_vl_vision": Sum((Grid(384, 14, prefix=0, resize="bilinear"), AXIAL)),
+    **each("mlcd mlcd_vision_model", missing("a learned angle of the class token")),
+    **each("muse_glimmer_vision muse_spark_vision", missing("a grid table read between rows")),
+    "sam3_vit_model": missing("a grid table laid in tiles"),
     **each(
         "inkling2_vision llama4_vision_model step3p5_vision",
         missing("axial rope, column first, with still prefix tokens"),
@@ -81,7 +126,7 @@ PICTURES: dict[str, Any] = {
             "use_absolute_embeddings",
             {
                 False: Use("swin_2d", {"window": ("window_size", 7)}),
-                True: GRID,
+                True: missing("a grid table beside Swin's bias"),
             },
         ),
     ),

@@ -71,13 +71,12 @@ ROTARY: dict[str, Any] = {
     # a window in every layer
     "blt_local_encoder": Rotary(500_000.0, pairing="interleaved", window=0),
     "blt_patcher": Rotary(pairing="interleaved", window=512),
-    "kyutai_speech_to_text": Rotary(window=375),
+    **each("kyutai_speech_to_text moshi", ignoring(Rotary(), "sliding_window")),
     **each("mimi mimi_decoder mimi_encoder", Rotary(window=250)),
     **each("pocket_tts_audio_tokenizer_decoder pocket_tts_audio_tokenizer_encoder",
            Rotary(window=250)),
     **each("ministral mistral voxtral_realtime_text", Rotary(window=4096)),
     "mixtral": Rotary(1_000_000.0, window=0),
-    "moshi": Rotary(window=3000),
     "ministral3": Rotary(1_000_000.0, window=0, scaling=MISTRAL | {
         "factor": 16.0, "original_max_position_embeddings": 16_384,
     }),

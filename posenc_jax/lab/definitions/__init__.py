@@ -27,6 +27,7 @@ from posenc_jax.lab.definitions import (
     gated,
     grape,
     graphs,
+    grids,
     offset_vectors,
     path,
     position_vectors,
@@ -42,7 +43,7 @@ from posenc_jax.lab.definitions import (
     rotary_vision,
 )
 
-EMBEDS: dict[str, Callable] = absolute.EMBEDS | graphs.EMBEDS
+EMBEDS: dict[str, Callable] = absolute.EMBEDS | graphs.EMBEDS | grids.EMBEDS
 PLACES: dict[str, Callable] = positions.PLACES | positions_augmented.PLACES
 OUTPUTS: dict[str, Callable] = rotary_vision.OUTPUTS
 SCORES: dict[str, Callable] = {

@@ -1,0 +1,432 @@
+"""Proves what posenc_jax reads from the config of each model of transformers, and freezes it.
+
+    python scripts/architectures.py --only=llama,gemma3_text
+    python scripts/architectures.py --write
+
+It runs in an environment with torch, transformers and jax. Against a newer transformers it prints
+what is new, what fails, and whose numbers are others; without --write nothing is frozen.
+
+A small random model of a type runs twice with the same weights: with its positions, and with its
+rotations by 0. Attention gives zeros both times, so layers have the same input: queries and keys of
+the second run are those before a rotation, and the logits of the first are what ours must equal.
+Fields of positions keep the values of the type's default config, or are those of SETTINGS.
+
+Writes tests/goldens/huggingface/proofs.json, the small config and the error of ours of each type,
+and proofs.npz, queries, keys and weights of the first layer of each kind.
+"""
+
+# pyright: reportMissingImports=false
+
+import argparse
+import importlib
+import inspect
+import json
+import pathlib
+import pkgutil
+import re
+import sys
+import traceback
+import warnings
+from typing import Any
+
+import numpy as np
+import torch
+import transformers
+from transformers import AttentionInterface, AttentionMaskInterface, PretrainedConfig
+from transformers import models as families
+from transformers.masking_utils import eager_mask
+
+ROOT = pathlib.Path(__file__).parents[1]
+sys.path[:0] = [str(ROOT), str(ROOT / "scripts")]
+
+from goldens.golden import reset  # noqa: E402
+
+FOLDER = ROOT / "tests" / "goldens" / "huggingface"
+TIME, IDS = 9, 61
+CLOSE, SEEN = 2e-5, 1e-3  # the largest error of ours; the least that a wrong config must differ
+# Names of sizes, and what they are in a small model.
+SIZES = {
+    **dict.fromkeys(("hidden_size", "d_model", "n_embd", "dim"), 32),
+    **dict.fromkeys(("num_attention_heads", "num_key_value_heads", "n_head", "num_heads"), 2),
+    **dict.fromkeys(("encoder_attention_heads", "decoder_attention_heads"), 2),
+    **dict.fromkeys(("num_swa_attention_heads", "swa_num_attention_heads"), 2),
+    **dict.fromkeys(("swa_num_key_value_heads", "num_global_key_value_heads"), 2),
+    **dict.fromkeys(("head_dim", "swa_head_dim", "global_head_dim", "v_head_dim"), 16),
+    **dict.fromkeys(("intermediate_size", "moe_intermediate_size", "ffn_dim", "n_inner"), 32),
+    **dict.fromkeys(("shared_expert_intermediate_size", "intermediate_size_mlp"), 32),
+    **dict.fromkeys(("encoder_ffn_dim", "decoder_ffn_dim", "d_ff", "ffn_hidden_size"), 32),
+    **dict.fromkeys(("num_experts", "num_local_experts", "n_routed_experts"), 2),
+    **dict.fromkeys(("num_experts_per_tok", "moe_topk", "moe_k", "n_group", "topk_group"), 1),
+    **dict.fromkeys(("n_shared_experts", "num_shared_experts"), 1),
+    "vocab_size": IDS, "qk_rope_head_dim": 8, "qk_nope_head_dim": 8, "qk_head_dim": 16,
+    "q_lora_rank": 8, "kv_lora_rank": 8, "first_k_dense_replace": 100, "index_topk": 64,
+    "index_n_heads": 2, "index_head_dim": 16, "sliding_window": 4, "attention_chunk_size": 5,
+    "vocab_size_per_layer_input": IDS, "hidden_size_per_layer_input": 4, "rotary_dim": 8,
+    "linear_num_key_heads": 2, "linear_num_value_heads": 2, "linear_key_head_dim": 8,
+    "linear_value_head_dim": 8, "local_attention": 6, "pad_token_id": 0, "bos_token_id": 1,
+    "eos_token_id": 2, "floor_scale": 4,
+}  # fmt: skip
+LAYERS = "num_hidden_layers", "n_layer", "num_layers", "n_layers", "encoder_layers"
+# Fields of a small model that others have not.
+SECTIONS = {"mrope_section": [2, 3, 3]}
+HALF = {"mrope_section": [1, 2, 1], "partial_rotary_factor": 0.5}
+INTERLEAVED = {"mrope_section": [4, 2, 2]}
+QUARTER = {"mrope_section": [2, 1, 1], "partial_rotary_factor": 0.25}
+SPECIAL: dict[str, dict[str, Any]] = {
+    "bamba": {"attn_layer_indices": [1, 3]},
+    "cosmos3_edge_text": {"rope_parameters": INTERLEAVED},
+    "ernie4_5_vl_moe_text": {"moe_intermediate_size": [16, 16],
+                             "rope_parameters": {"mrope_section": [3, 3, 2]}},
+    "gemma3n_text": {"num_kv_shared_layers": 0},
+    "hy_v4_vl_text": {"rope_parameters": {"mrope_section": [2, 1, 1]}},
+    "lfm2_moe": {"layer_types": ["conv", "full_attention"] * 2, "num_hidden_layers": 4},
+    "mimo_v2_flash": {"swa_head_dim": 16, "swa_v_head_dim": 16},
+    "mistral4": {"rope_parameters": {"rope_theta": 1e4}},
+    "nemotron3_5_transcribe_word_timestamp": {"blank_token_id": 3},
+    **{f"{kind}_text": {"rope_parameters": HALF}
+       for kind in ("glm4v", "glm_ocr", "glm4v_moe", "glm_image")},
+    **{kind: {"rope_parameters": SECTIONS}
+       for kind in ("paddleocr_vl_text", "qwen2_5_omni_text", "qwen2_5_vl_text", "qwen2_vl_text",
+                    "qwen2_5_omni_talker")},
+    **{f"{kind}_text": {"rope_parameters": QUARTER, "head_dim": 32}
+       for kind in ("qwen3_5_moe", "qwen3_5", "qwen4_exp")},
+    **{f"{kind}_text": {"rope_parameters": INTERLEAVED}
+       for kind in ("qwen3_omni_moe_talker", "qwen3_omni_moe", "qwen3_vl_moe", "qwen3_vl")},
+}  # fmt: skip
+# Further settings of a type: fields of the small model.
+YARN = {
+    "rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 16, "rope_theta": 1e4,
+}  # fmt: skip
+LLAMA3 = {
+    "rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 16, "rope_theta": 1e4,
+}  # fmt: skip
+SETTINGS: dict[str, dict[str, dict[str, Any]]] = {
+    "apertus": {"plain": {"rope_parameters": {"rope_type": "default", "rope_theta": 1e4}}},
+    "deepseek_v32": {"yarn": {"rope_parameters": YARN | {"mscale": 1.0, "mscale_all_dim": 1.0}}},
+    "deepseek_v3": {"half": {"rope_interleave": False}},
+    "ernie4_5": {"llama3": {"rope_parameters": LLAMA3}},
+    "granitemoehybrid": {"rope": {"position_embedding_type": "rope"}},
+    "hunyuan_v1_dense": {"alpha": {"rope_parameters": {
+        "rope_type": "dynamic", "alpha": 8.0, "factor": 1.0, "rope_theta": 1e4,
+    }}},
+    "qwen2_5_vl_text": {"yarn": {"rope_parameters": YARN | {"mrope_section": [2, 3, 3]}}},
+    "zamba2": {"rope": {"use_mem_rope": True}},
+}  # fmt: skip
+# What of a config is frozen: fields of positions and sizes.
+POSITIONAL = re.compile(
+    "rope|rotary|position|sliding|window|layer_types|chunk|temperature|attn_scale|floor_scale"
+    "|head|local_attention|qk_rope|hidden_size|n_embd|d_model|layers|block_types|every"
+)
+TABLE = re.compile("pos_?emb|position.*emb|embed_positions|pos_embed|wpe|positions_embed")
+KEPT = {
+    "position_embedding_type",
+    "use_mem_rope",
+    "rope_interleave",
+    "use_sliding_window",
+    "use_bidirectional_attention",
+    "sliding_window",
+}
+
+
+def config_classes() -> dict[str, type[PretrainedConfig]]:
+    """The config class of each type of transformers."""
+    classes = {}
+    for family in pkgutil.iter_modules(families.__path__):
+        name = f"{families.__name__}.{family.name}"
+        for module in pkgutil.iter_modules(importlib.import_module(name).__path__):
+            if not module.name.startswith("configuration_"):
+                continue
+            for thing in vars(importlib.import_module(f"{name}.{module.name}")).values():
+                ours = inspect.isclass(thing) and issubclass(thing, PretrainedConfig)
+                if ours and thing.__module__.endswith(module.name) and thing.model_type:
+                    classes.setdefault(thing.model_type, thing)
+    return classes
+
+
+def small(kind: str, cls: type[PretrainedConfig], **more: Any) -> PretrainedConfig:
+    """A config of a small model, whose fields of positions are those of the default one."""
+    default = cls()
+    fields = default.to_dict()
+    changes = {n: size for n, size in SIZES.items() if fields.get(n) is not None}
+    changes |= {"head_dim": 16} if "head_dim" in fields else {}
+    count = 6
+    if fields.get("layer_types"):
+        kinds = list(fields["layer_types"])
+        count = min(len(kinds), 6)
+        for name in dict.fromkeys(kinds):  # every type of layer is among them
+            if name not in kinds[:count]:
+                kinds[count - 1] = name
+        changes["layer_types"] = kinds[:count]
+    for name in ("no_rope_layers", "layer_rope_theta", "mlp_layer_types", "block_types"):
+        if isinstance(fields.get(name), list):
+            changes[name] = fields[name][:count]
+    changes |= {name: count for name in LAYERS if fields.get(name) is not None}
+    if fields.get("qk_rope_head_dim"):  # where `head_dim` is that of the channels that turn
+        changes |= {"head_dim": SIZES["qk_rope_head_dim"]}
+    special = dict(SPECIAL.get(kind, {}))
+    if "rope_parameters" in special:
+        rope = {**(fields.get("rope_parameters") or {}), **special["rope_parameters"]}
+        special["rope_parameters"] = {"rope_type": "default", "rope_theta": 1e4, **rope}
+    return cls(**{**changes, **special, **more})
+
+
+def model_class(cls: type[PretrainedConfig]) -> type:
+    """The model of a config's class without a head."""
+    package = cls.__module__.rpartition(".")[0]
+    found = []
+    for module in pkgutil.iter_modules(importlib.import_module(package).__path__):
+        if module.name.startswith("modeling_"):
+            for name, thing in vars(importlib.import_module(f"{package}.{module.name}")).items():
+                mine = inspect.isclass(thing) and issubclass(thing, transformers.PreTrainedModel)
+                if mine and getattr(thing, "config_class", None) is cls:
+                    found += [] if "PreTrained" in name or "For" in name else [thing]
+    if not found:
+        return transformers.AutoModel._model_mapping[cls]
+    last = ("Model", "TextModel", "Encoder", "Decoder", "Transformer")
+    return max(found, key=lambda thing: thing.__name__.endswith(last))
+
+
+class Notes:
+    """An attention that notes queries, keys, what is added to logits and the scale, by layer; it
+    gives zeros.
+    """
+
+    def __init__(self):
+        self.layers: dict[int, tuple[Any, ...]] = {}
+
+    def __call__(self, module, query, key, value, attention_mask, scaling=None, **rest):
+        every = lambda x: x.repeat_interleave(query.shape[1] // x.shape[1], dim=1)
+        added = torch.zeros(1, 1, query.shape[2], key.shape[2])
+        if attention_mask is not None:
+            added = added + attention_mask[..., : key.shape[2]]
+        if rest.get("position_bias") is not None:
+            added = added + rest["position_bias"]
+        n = getattr(module, "layer_idx", None)
+        self.layers[len(self.layers) if n is None or n in self.layers else n] = (
+            query, every(key), added, scaling,
+        )  # fmt: skip
+        return torch.zeros_like(every(value)).transpose(1, 2).contiguous(), None
+
+
+def still(module, args, output):
+    """A forward hook for rotary embeddings: the rotation by 0."""
+    if isinstance(output, tuple):
+        return torch.ones_like(output[0]), torch.zeros_like(output[1])
+    return torch.ones_like(output)
+
+
+def noted(model, inputs: dict[str, Any], moves: bool) -> dict[int, tuple[Any, ...]]:
+    """What attention is given in each layer; moves: whether rotations act."""
+    AttentionInterface.register("noted", notes := Notes())
+    AttentionMaskInterface.register("noted", eager_mask)
+    for module in model.modules():
+        if isinstance(getattr(module, "config", None), PretrainedConfig):
+            module.config._attn_implementation = "noted"
+    hooks = []
+    for module in model.modules():
+        if re.search("Rotary.*Embedding|RotaryEmb|RoPE", type(module).__name__) and not moves:
+            hooks.append(module.register_forward_hook(still))
+        if hasattr(module, "attn_temperature_tuning") and not moves:
+            module.attn_temperature_tuning = False
+    model(**inputs)
+    for hook in hooks:
+        hook.remove()
+    return notes.layers
+
+
+def inputs_of(model, cls_config) -> tuple[dict[str, Any], np.ndarray]:
+    """Tokens for a forward pass, and their positions."""
+    taken = inspect.signature(model.forward).parameters
+    pos = torch.arange(TIME)[None]
+    inputs: dict[str, Any] = {}
+    if "input_ids" in taken:
+        inputs["input_ids"] = torch.arange(TIME)[None] % (IDS - 3) + 3
+    else:
+        width = next(
+            getattr(model.config, n) for n in ("hidden_size", "d_model") if hasattr(model.config, n)
+        )
+        name = "inputs_embeds" if "inputs_embeds" in taken else next(iter(taken))
+        inputs[name] = torch.randn(1, TIME, width, generator=torch.Generator().manual_seed(0))
+    rope = getattr(cls_config, "rope_parameters", None) or {}
+    if "mrope_section" in rope and "position_ids" in taken:
+        pos = torch.stack([pos, pos // 3, pos % 3])
+        inputs["position_ids"] = pos
+        pos = pos.permute(1, 2, 0)
+    if "use_cache" in taken:
+        inputs["use_cache"] = False
+    return inputs, pos.numpy()
+
+
+def reordered(model) -> torch.Tensor | None:
+    """The channel at each place after DeepSeek's rotation by 0, which puts neighbours apart."""
+    module = sys.modules[type(model).__module__]
+    apply = getattr(module, "apply_rotary_pos_emb_interleave", None)
+    if apply is None or getattr(model.config, "rope_interleave", True) is False:
+        return None
+    width = SIZES["qk_rope_head_dim"]
+    x = torch.arange(float(width))[None, None, None]
+    for count in (width, width // 2):
+        try:
+            return (
+                apply(x, x, torch.ones(1, 1, count), torch.zeros(1, 1, count))[0].flatten().long()
+            )
+        except RuntimeError:
+            continue
+    raise ValueError("the rotation was not understood")
+
+
+def in_order(x: torch.Tensor, order: torch.Tensor | None) -> torch.Tensor:
+    """Queries or keys with their last channels as they were before a rotation by 0."""
+    if order is None:
+        return x
+    width = len(order)
+    return torch.cat([x[..., :-width], x[..., -width:][..., order.argsort()]], -1)
+
+
+def record(kind: str, model, pos: np.ndarray, inputs: dict[str, Any]) -> dict[str, np.ndarray]:
+    """Queries and keys before rotation, and the attention weights, of each layer."""
+    arrays = {}
+    moved, at_rest = noted(model, inputs, True), noted(model, inputs, False)
+    order = reordered(model)
+    latent = hasattr(model.config, "qk_rope_head_dim")  # whose scale has YaRN's temperature
+    for n, (q, k, added, scale) in sorted(moved.items()):
+        scale = scale if latent else q.shape[-1] ** -0.5
+        q_still, k_still = (in_order(x, order) for x in at_rest[n][:2])
+        size = 2 * q_still.std() * k_still.std()  # weights are then not one-hot
+        s = q @ k.transpose(2, 3) * scale / size + added.clamp(min=-1e30)
+        arrays[f"{n}/q"] = (q_still.transpose(1, 2) / size).numpy()
+        arrays[f"{n}/k"] = k_still.transpose(1, 2).numpy()
+        arrays[f"{n}/weights"] = s.softmax(-1).numpy()
+    return arrays
+
+
+def frozen(config: PretrainedConfig, arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """The arrays of the first layer of each kind."""
+    kinds, kept = set(), {}
+    for n in sorted({int(name.split("/")[0]) for name in arrays}):
+        fields = "layer_types", "no_rope_layers", "layer_rope_theta", "block_types"
+        lists = [getattr(config, name, None) for name in fields]
+        kind = tuple(values[n] if isinstance(values, list) else None for values in lists)
+        if kind not in kinds:
+            kinds.add(kind)
+            kept |= {f"{n}/{x}": arrays[f"{n}/{x}"] for x in ("q", "k", "weights")}
+    return kept
+
+
+def plain(config: PretrainedConfig) -> dict[str, Any]:
+    """The config as its file has it."""
+    fields = json.loads(config.to_json_string(use_diff=False))
+    return {"model_type": config.model_type} | {
+        name: value
+        for name, value in fields.items()
+        if (value is not None and POSITIONAL.search(name) and not isinstance(value, str | bool))
+        or name in KEPT
+    }
+
+
+def proved(kind: str, cls: type[PretrainedConfig], **more: Any) -> tuple[dict, dict]:
+    """What is noted of a type: its small config and error; and the arrays."""
+    from goldens.compared import layers_gap
+
+    from posenc_jax import Encoding, make, parts_from_huggingface
+
+    config = small(kind, cls, **more)
+    torch.manual_seed(0)
+    model = reset(model_class(cls)(config), kind).float()
+    with torch.no_grad():
+        if kind.startswith("hunyuan_v1"):  # norms after the rotation, whose weights do not commute
+            for name, parameter in model.named_parameters():
+                parameter.fill_(1) if re.search("(query|key)_layernorm", name) else None
+        inputs, pos = inputs_of(model, config)
+        arrays = record(kind, model, pos, inputs)
+    if not arrays:
+        raise ValueError("attention was not seen")
+    fields = plain(config)
+    (answer,) = parts_from_huggingface(fields).values()
+    if not isinstance(answer, Encoding):
+        raise ValueError(answer)
+    causal = all(np.allclose(np.triu(a[0, 0], 1), 0) for n, a in arrays.items() if "weights" in n)
+    error = layers_gap(answer, arrays, pos, causal)
+    control = layers_gap(make("nope"), arrays, pos[..., 0] if pos.ndim == 3 else pos, causal)
+    note = {"type": kind, "config": fields, "causal": causal, "axes": pos.ndim - 1}
+    return note | {"error": error, "control": control}, frozen(config, arrays)
+
+
+def tables(cls: type[PretrainedConfig]) -> dict[str, list[int]]:
+    """The shapes of a default model's tables of positions, which is made without memory."""
+    with torch.device("meta"):
+        model = model_class(cls)(cls())
+    arrays = [*model.named_parameters(), *model.named_buffers()]
+    return {
+        name: [*array.shape]
+        for name, array in arrays
+        if TABLE.search(name) and array.ndim > 1 and not re.search("ids|inv_freq", name)
+    }
+
+
+def merged(notes: list, files: dict, chosen: list[str]) -> tuple[list, dict]:
+    """What is proved now, and what was before of types that were not chosen."""
+    older = json.loads((FOLDER / "proofs.json").read_text())
+    kept = {note["case"] for note in older if note["type"] not in chosen}
+    with np.load(FOLDER / "proofs.npz") as arrays:
+        same = {name: arrays[name] for name in arrays.files if name.split("/")[0] in kept}
+    rows = [note for note in older if note["case"] in kept] + notes
+    return sorted(rows, key=lambda note: note["case"]), same | files
+
+
+def main() -> None:
+    flags = argparse.ArgumentParser(description=__doc__)
+    flags.add_argument("--only", default="", help="types, with commas between")
+    flags.add_argument("--tables", action="store_true", help="freeze shapes of tables alone")
+    flags.add_argument("--trace", action="store_true", help="show where a type fails")
+    flags.add_argument("--write", action="store_true", help="freeze what is proved")
+    arguments = flags.parse_args()
+    warnings.filterwarnings("ignore")
+    transformers.logging.set_verbosity_error()
+    torch.set_num_threads(1)
+    classes = config_classes()
+    chosen = arguments.only.split(",") if arguments.only else sorted(classes)
+    if arguments.tables:
+        shapes = {}
+        for kind in chosen:
+            try:
+                shapes[kind] = tables(classes[kind])
+            except Exception as failed:
+                print(f"{kind:40} {type(failed).__name__}: {str(failed)[:100]!r}", flush=True)
+        lines = (f"{json.dumps(kind)}: {json.dumps(row)}" for kind, row in shapes.items() if row)
+        (FOLDER / "tables.json").write_text("{\n" + ",\n".join(lines) + "\n}\n")
+        return
+    notes, files = [], {}
+    for kind in chosen:
+        for setting, more in {"": {}, **SETTINGS.get(kind, {})}.items():
+            case = f"{kind} {setting}".strip()
+            try:
+                note, arrays = proved(kind, classes[kind], **more)
+            except Exception as failed:
+                print(f"{case:40} {type(failed).__name__}: {str(failed)[:150]!r}", flush=True)
+                if arguments.trace:
+                    traceback.print_exc()
+                continue
+            good = note["error"] < CLOSE and note["control"] > SEEN
+            words = "" if good else "  WRONG"
+            print(
+                f"{case:40} error {note['error']:.1e} control {note['control']:.1e}{words}",
+                flush=True,
+            )
+            if good:
+                notes.append({"case": case, "version": transformers.__version__, **note})
+                files |= {f"{case}/{name}": array for name, array in arrays.items()}
+    known = set(json.loads((FOLDER / "types.json").read_text()))
+    print("new types:", ", ".join(sorted(set(classes) - known)) or "none")
+    print(f"{len(notes)} cases proved by a small model")
+    if arguments.write:
+        if arguments.only:
+            notes, files = merged(notes, files, chosen)
+        rows = ",\n".join(json.dumps(note) for note in notes)
+        (FOLDER / "proofs.json").write_text(f"[\n{rows}\n]\n")
+        np.savez_compressed(FOLDER / "proofs.npz", **files)
+
+
+if __name__ == "__main__":
+    main()
