@@ -26,10 +26,14 @@ from posenc_jax import (
 from posenc_jax.huggingface.types import ROWS
 from posenc_jax.layout import full, layout
 from posenc_jax.options import FieldError
+from scripts.goldens.compared import layers_gap
 from tests.support import ROOT
 from tests.support.catalogue import gap
 
-TYPES = json.loads((ROOT / "tests" / "goldens" / "huggingface" / "types.json").read_text())
+FOLDER = ROOT / "tests" / "goldens" / "huggingface"
+TYPES = json.loads((FOLDER / "types.json").read_text())
+PROOFS = json.loads((FOLDER / "proofs.json").read_text())
+TABLES = json.loads((FOLDER / "tables.json").read_text())
 # Types whose default config no model was released with: widths of heads that do not pair or fit.
 UNRELEASED = {
     "glm4_moe", "glm4v_moe", "glm4v_moe_text", "glm_ocr", "glm_ocr_text", "qwen3_omni_moe",
@@ -90,6 +94,50 @@ def test_a_config_of_defaults_is_that_of_its_type_alone():
 
 # BLT sets a window for its encoder.
 OTHER_DEFAULTS = {("blt", "encoder_config")}
+
+
+def model_of(case):
+    """The frozen arrays of a small model, and the positions of its tokens."""
+    with np.load(FOLDER / "proofs.npz") as file:
+        start = f"{case['case']}/"
+        arrays = {n.removeprefix(start): file[n] for n in file.files if n.startswith(start)}
+    time = next(iter(arrays.values())).shape[1]
+    pos_T = np.arange(time)
+    three = np.stack([pos_T, pos_T // 3, pos_T % 3], -1)
+    return arrays, (pos_T if case["axes"] == 1 else three)[None]
+
+
+@pytest.mark.thorough(after=6)
+@pytest.mark.parametrize("case", PROOFS, ids=[case["case"].replace(" ", "_") for case in PROOFS])
+def test_small_models_attend_as_their_config_says(case):
+    """Layers of each kind of a small random model of transformers, frozen."""
+    arrays, pos = model_of(case)
+    (answer,) = parts_from_huggingface(case["config"]).values()
+    assert layers_gap(answer, arrays, pos, case["causal"]) < 2e-5
+    one_axis = pos[..., 0] if pos.ndim == 3 else pos
+    assert layers_gap(make("nope"), arrays, one_axis, case["causal"]) > 1e-3, "control"
+
+
+def rows_of_tables(answer):
+    """The numbers of rows of an encoding's learned tables."""
+    if not isinstance(answer, Encoding):
+        return set()
+    shapes = jax.eval_shape(lambda: answer.init(jax.random.key(0), Dims(64, 4, 16, 2)))
+    return {leaf.shape[0] for leaf in jax.tree.leaves(shapes) if leaf.ndim == 2}
+
+
+def test_tables_have_the_rows_of_the_models():
+    """Shapes of default models of transformers, made without memory."""
+    other, known = [], 0
+    for kind, shapes in TABLES.items():
+        answers = parts_from_huggingface({"model_type": kind}).values()
+        rows = set().union(*map(rows_of_tables, answers))
+        theirs = {int(np.prod(shape[:-1])) for shape in shapes.values()}
+        known += bool(rows & theirs)
+        if rows and not rows & theirs:
+            other.append((kind, rows, shapes))
+    assert not other
+    assert known > 100
 
 
 def test_several_parts_are_named():

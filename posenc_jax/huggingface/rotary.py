@@ -168,6 +168,7 @@ def _window(model: Rotary, config: Fields) -> int:
     on = config.get("use_sliding_window", default=not (model.late or model.nope_every))
     if model.around:
         window = config.get("local_attention", default=model.around) // 2
+        window = window if model.radius else config.get("sliding_window", default=window)
     elif model.window is None:
         window = 0
     else:

@@ -29,12 +29,13 @@ def layers_gap(
         params = encoding.init(jax.random.key(0), dims)
         view = frame(encoding, params, at, dims, causal=causal, form="dense")
         for n in numbers:
-            q, k = (jnp.asarray(arrays[f"{n}/{side}"], jnp.float64) for side in "qk")
+            q, k = (jnp.asarray(np.asarray(arrays[f"{n}/{side}"], np.float64)) for side in "qk")
             heads, head = q.shape[2:]
             if (heads, head) != (dims.heads, dims.head):  # heads of another width in other layers
                 dims = Dims(heads * head, heads, head, numbers[-1] + 1)
                 params = encoding.init(jax.random.key(0), dims)
                 view = frame(encoding, params, at, dims, causal=causal, form="dense")
             made = weights(q, k, view.layer(n))
-            gap = max(gap, float(jnp.max(jnp.abs(made - arrays[f"{n}/weights"]))))
+            theirs = np.asarray(arrays[f"{n}/weights"], np.float64)
+            gap = max(gap, float(np.max(np.abs(np.asarray(made) - theirs))))
     return gap

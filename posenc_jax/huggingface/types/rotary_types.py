@@ -117,7 +117,7 @@ ROTARY: dict[str, Any] = {
         FULL: {"rope_theta": 5_000_000.0}, LOCAL: {"rope_theta": 10_000.0},
     }),
     "modernbert": Rotary(160_000.0, 10_000.0, around=128, radius=True),
-    "modernbert-decoder": ignoring(Rotary(160_000.0, 10_000.0, around=128), "sliding_window"),
+    "modernbert-decoder": Rotary(160_000.0, 10_000.0, around=128),
     "olmo3": Rotary(500_000.0, 500_000.0, window=4096, every=4),
     "step3p5": missing("bases and shares by layer"),
     **each("t5gemma2_decoder t5gemma2_text", Rotary(1_000_000.0, 10_000.0, window=4096, every=6)),

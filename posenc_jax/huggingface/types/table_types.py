@@ -64,11 +64,12 @@ TABLES: dict[str, Any] = {
     ),
     "whisper": Seq2Seq(WHISPER, Table(448, names=TARGET), Nope()),
     # a table whose first rows are others' than position 0
-    **each("camembert data2vec-text ibert luke mra roberta", Table(512, first=PAD)),
+    **each("camembert data2vec-text ibert luke roberta", Table(512, first=PAD)),
     **each("roberta-prelayernorm xlm-roberta xmod", Table(512, first=PAD)),
     **each("altclip_text_model bridgetower_text_model clap_text_model", Table(514, first=PAD)),
     "xlm-roberta-xl": Table(514, first=PAD),
     "longformer": ignoring(Table(512, first=PAD), "attention_window"),
+    "mra": Table(512, first=2, more=2),
     "nystromformer": Table(510, first=2, more=2),
     "yoso": Table(4096, first=2, more=2),
     "biogpt": BART,
