@@ -142,8 +142,8 @@ def _sines(row: Sines, config: Fields) -> Encoding:
 def _from(encoding: Encoding, first: int | str, config: Fields) -> Encoding:
     """The encoding whose position 0 is number `first`."""
     if isinstance(first, str):
-        first = config.get("pad_token_id", default=1) + 1
-    return from_row(encoding, first) if first else encoding
+        first = int(config.get("pad_token_id", default=1)) + 1
+    return from_row(encoding, int(first)) if first else encoding
 
 
 def _buckets(row: Buckets, config: Fields) -> Encoding:

@@ -205,7 +205,7 @@ def _layer_types(model: Rotary, config: Fields, window: int, turns: list[bool]) 
     listed = config.need("layer_types") if window and model.nope_every else config.get(listed_by)
     if listed:
         alike: dict[str, str] = {**ALIKE, **dict.fromkeys(WITHOUT, NONE), **model.types}
-        types: list[str] = [alike.get(name, name) for name in listed]
+        types = [str(alike.get(name, name)) for name in listed]
         allowed = [
             FULL, *([LOCAL] if window else []), *([CHUNKED] if model.chunk else []),
             *([NONE] if model.hybrid else []),
