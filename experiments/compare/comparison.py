@@ -102,6 +102,7 @@ def compare(
 
 def train_and_evaluate(config: schema.TrainedConfig, run: runs.Run, rows: Iterable[Row]) -> None:
     """Trains and evaluates every row, without the stages that have ended."""
+    run.trainings(len(config.row_names) * config.seeds)
     for row in rows:
         if not all(run.ended(evaluation.stage) for evaluation in row.plan):
             if start.only_evaluates(config, row.name):
@@ -109,6 +110,7 @@ def train_and_evaluate(config: schema.TrainedConfig, run: runs.Run, rows: Iterab
             else:
                 params = train_row(config, row, run).weights
             evaluate(row, run, params)
+            run.end_trainings()
 
 
 def lengths_and_control(

@@ -11,7 +11,7 @@ import train
 from experiments import job, parallel_rows
 from posenc_jax.lab.hosts import signals
 from posenc_jax.lab.runs import checkpoints, journal, lock, resume
-from posenc_jax.lab.wandb import logger
+from posenc_jax.lab.wandb import client
 
 
 def rollback() -> None:
@@ -47,8 +47,8 @@ def locking() -> None:
 
 def bounds() -> None:
     """Calls of W&B have no time limit."""
-    logger.FINISH_SECONDS = 0.0
-    logger._with_timeout = lambda seconds, call, *arguments: call(*arguments)
+    client.FINISH_SECONDS = 0.0
+    client.within = lambda seconds, result: result.result()
     job.LEAVE_SECONDS = 3600.0
 
 

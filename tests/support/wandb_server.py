@@ -27,8 +27,9 @@ class FakeWandb(ThreadingHTTPServer):
 
     fault: one of FAULTS, or "" for a server that works; if "refusing", nothing listens at `url`.
     requests: path and body of each request.
-    runs: run id -> {"group", "job_type", "tags", "name", "config", "history" (rows), "summary",
-      "files" (name -> bytes), "exit"}
+    runs: run id -> {"group", "job_type", "tags", "name", "config", "sweep", "history" (rows),
+      "summary", "files" (name -> bytes), "exit"}. As W&B does, it drops a row whose step is not
+      larger than the last one's, and tells a run that is resumed how many rows it has.
     artifacts: (name, type) -> {file name: bytes}, of artifacts that were committed.
     """
 
@@ -79,7 +80,9 @@ class FakeWandb(ThreadingHTTPServer):
         """Keeps rows of a run's history, its summary and its exit status."""
         for name, part in body.get("files", {}).items():
             if name == "wandb-history.jsonl":
-                run["history"] += map(json.loads, part["content"])
+                for row in map(json.loads, part["content"]):
+                    if not run["history"] or row["_step"] > run["history"][-1]["_step"]:
+                        run["history"].append(row)
             elif name == "wandb-summary.json":
                 run["summary"] |= json.loads(part["content"][-1])
         if "exitcode" in body:
@@ -100,9 +103,26 @@ class FakeWandb(ThreadingHTTPServer):
     def _ArtifactType(self, given):
         return {"project": {"artifact": None}}
 
+    def _RunResumeStatus(self, given):
+        run = self.runs.get(given["name"])
+        if run is None:
+            return {"model": {"id": "p", "name": "p", "entity": {"id": "e", "name": "me"},
+                              "bucket": None}}  # fmt: skip
+        config = {key: {"value": value} for key, value in run["config"].items()}
+        bucket = {
+            "id": given["name"], "name": given["name"], "displayName": run.get("name"),
+            "summaryMetrics": json.dumps(run["summary"]), "config": json.dumps(config),
+            "historyLineCount": len(run["history"]), "eventsLineCount": 0, "logLineCount": 0,
+            "historyTail": json.dumps([json.dumps(row) for row in run["history"][-1:]]),
+            "eventsTail": "[]", "tags": run["tags"], "wandbConfig": '{"t": {}}',
+        }  # fmt: skip
+        return {"model": {"id": "p", "name": "p", "entity": {"id": "e", "name": "me"},
+                          "bucket": bucket}}  # fmt: skip
+
     def _UpsertBucket(self, given):
         run = self._run(given["name"])
-        named = {"groupName": "group", "jobType": "job_type", "tags": "tags", "displayName": "name"}
+        named = {"groupName": "group", "jobType": "job_type", "tags": "tags", "displayName": "name",
+                 "sweep": "sweep"}  # fmt: skip
         run |= {name: given[key] for key, name in named.items() if given.get(key)}
         if given.get("config"):
             run["config"] = {k: v["value"] for k, v in json.loads(given["config"]).items()}
@@ -139,6 +159,19 @@ class FakeWandb(ThreadingHTTPServer):
                     "artifact": {"id": spec["artifactID"]}}  # fmt: skip
             edges.append({"node": file | more})
         return {"createArtifactFiles": {"files": {"edges": edges}}}
+
+    def _ArtifactByID(self, given):
+        artifact = self._open[given["id"]]
+        project = {"id": "p", "internalId": "p", "name": "p", "entity": {"name": "me"}}
+        sequence = {"__typename": "ArtifactSequence", "name": artifact["name"], "project": project}
+        return {"artifact": {
+            "__typename": "Artifact", "id": given["id"], "artifactSequence": sequence,
+            "versionIndex": 0, "artifactType": {"name": artifact["type"]}, "description": None,
+            "metadata": None, "ttlDurationSeconds": -1, "ttlIsInherited": True, "tags": [],
+            "historyStep": None, "state": "COMMITTED", "size": 0, "digest": "d", "commitHash": None,
+            "fileCount": len(artifact["files"]), "createdAt": "2026-01-01T00:00:00",
+            "updatedAt": None, "aliases": [],
+        }}  # fmt: skip
 
     def _CommitArtifact(self, given):
         actual = self._open[given["artifactID"]]

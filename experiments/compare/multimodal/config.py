@@ -16,6 +16,10 @@ class Config(fields.EncoderConfig):
 
     task: schema.TaskConfig = schema.TaskConfig(name="clips")
 
+    @property
+    def row_names(self) -> list[str]:
+        return [label for name in self.encoding.names for label, _ in rows_of(name)]
+
 
 OWN_IDS: dict[str, Ids] = {"mhrope": "reset", "video_rope": "diagonal"}
 

@@ -21,6 +21,10 @@ class Config(fields.Config):
     model: schema.ModelConfig = schema.ModelConfig(kind="encoder")
     window: schema.Few = 3
 
+    @property
+    def row_names(self) -> list[str]:
+        return [label for name in self.encoding.names for label, _ in rows_of(self, name)]
+
 
 def draws(config: Config) -> bool:
     """Whether the model draws, pixel after pixel."""

@@ -318,6 +318,11 @@ class TrainedConfig(ExperimentConfig):
     start: StartConfig = StartConfig()
     profile: bool = False
 
+    @property
+    def row_names(self) -> list[str]:
+        """The names of what is trained, each with every seed."""
+        return self.encoding.names
+
 
 C = TypeVar("C", bound=pydantic.BaseModel)
 

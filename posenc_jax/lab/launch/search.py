@@ -15,7 +15,7 @@ from posenc_jax.lab.config.sweeps import Point, Sweep, dotted, text
 from posenc_jax.lab.hosts.files import read_object
 from posenc_jax.lab.launch import local
 from posenc_jax.lab.launch.local import Status
-from posenc_jax.lab.wandb import logger
+from posenc_jax.lab.wandb import rows
 from posenc_jax.options import FieldError
 
 INSTALL = "pip install '.[search]'"
@@ -134,15 +134,15 @@ class _Follower:
         """Returns the objective of the finished run: of its summary, or else the last value."""
         summary = runs.read_summary(self._workdir)
         last = [*self._values()][-1:] or [None]
-        value = logger.means(summary).get(self._objective, last[0])
+        value = rows.means(summary).get(self._objective, last[0])
         return value if value is not None and math.isfinite(value) else None
 
     def _values(self) -> Iterator[float]:
         """Yields the values in the records, without those of a step that is being written."""
-        rows = list(logger.rows(runs.stored_records(self._workdir)))
+        shared = list(rows.shared_rows(runs.stored_records(self._workdir)))
         if not (self._workdir / "summary.json").is_file():
-            rows = rows[:-1]
-        return (row[self._objective] for row in rows if self._objective in row)
+            shared = shared[:-1]
+        return (row[self._objective] for row in shared if self._objective in row)
 
 
 def _stored(workdir: Path, search: Search) -> dict[str, Any]:

@@ -1,7 +1,8 @@
-"""Builds a W&B workspace: a section for each experiment's results, with every seed.
+"""Builds a W&B workspace: a section for each experiment's results.
 
-The names of metrics, encodings and figures come from finished runs on disk; the panels show all
-runs of the project that have them.
+The keys of the panels come from finished runs on disk; the panels show all W&B runs of the project
+that have them, grouped by our run and by encoding: a line is the mean over the seeds of an
+encoding, and the area around it holds every seed.
 """
 
 import warnings
@@ -9,15 +10,16 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from posenc_jax.lab import metrics
-from posenc_jax.lab.report import plots, summaries
+from posenc_jax.lab.report import plots
 from posenc_jax.lab.runs import TIMES, Record, StoredRun
 from posenc_jax.lab.summary import LengthSummary
-from posenc_jax.lab.wandb import logger
+from posenc_jax.lab.wandb import rows
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # about the package's own use of pydantic
     import wandb_workspaces.reports.v2 as panels
     import wandb_workspaces.workspaces as workspaces
+    from wandb_workspaces.expr import Config, Metric
 
 MOST = 500  # runs in a panel; W&B's default of 10 hides seeds
 # Section -> the experiment that it shows.
@@ -55,6 +57,7 @@ def workspace(entity: str, project: str, name: str, runs: Sequence[StoredRun]) -
             )
             for i, (title, panels) in enumerate(sections.items())
         ],
+        runset_settings=workspaces.RunsetSettings(groupby=[Metric("Group"), Config("encoding")]),
         settings=workspaces.WorkspaceSettings(
             x_axis="step", max_runs=MOST, tooltip_number_of_runs="all_runs"
         ),
@@ -67,48 +70,34 @@ def serialise(dashboard: Any) -> str:
 
 
 def _extrapolation(runs: Sequence[StoredRun]) -> list[Any]:
-    """Returns panels by length and by position for each metric, training losses, and media.
-
-    In a panel by length each encoding is a line, with dotted ends of its interval.
-    """
+    """Returns panels by length and by position for each metric, losses, and media."""
     if not runs:
         return [_missing("rope_extrap")]
     panels: list[Any] = []
-    for metric in _unique(run.by_length.metric for run in runs):
-        of_metric = [run for run in runs if run.by_length.metric == metric]
-        names = _unique(name for run in of_metric for name in run.by_length.results)
-        means = {f"by_length/{metric}/{name}": name for name in names}
-        ends = [f"{key}/{end}" for key in means for end in ("low", "high")]
-        title, records = metrics.metric(metric).title, [r for run in of_metric for r in run.records]
-        by_position = [r for r in records if r["metric"] == metric and "position" in r["labels"]]
+    for name in _unique(run.by_length.metric for run in runs):
+        of_metric = [run for run in runs if run.by_length.metric == name]
+        metric, records = metrics.metric(name), [r for run in of_metric for r in run.records]
+        by_position = [r for r in records if r["metric"] == name and "position" in r["labels"]]
         claims = _unique(plots.best_at_longest(run.by_length) for run in of_metric)
         claim = claims[0] if len(claims) == 1 else ""  # runs that do not agree have none
-        panels += _lines(
-            f"{title} by test length{claim}, {metrics.metric(metric).better} is better",
-            "length", [*means, *ends], log_x=True, line_titles=means,
-            line_marks=dict.fromkeys(ends, "dotted"), title_y=metrics.metric(metric).axis_label,
-        )  # fmt: skip
-        panels += _lines(
-            f"{title} by position in the window",
-            "position",
-            _keys(by_position),
-            log_x=True,
-        )
-    losses = [record for run in runs for record in summaries.training_loss(run.records)]
-    shared = _lines("training loss, mean over seeds", "step", ["train/loss"])
-    every = _lines("training loss, every seed", "step", _keys(losses))
-    return [*panels, *(shared if losses else ()), *every, *_media(runs)]
+        title = f"{metric.title} by test length{claim}, {metric.better} is better"
+        panels += _lines(title, "length", [f"by_length/{name}"], metric.axis_label, log_x=True)
+        for key in _keys(by_position):
+            at = f"{metric.title} by position, at length {key.rsplit('/', 1)[1]}"
+            panels += _lines(at, "position", [key], metric.axis_label, log_x=True)
+    losses = [r for run in runs for r in run.records if r["metric"] == "loss"]
+    for split, title in {"train": "training loss", "valid": "validation loss"}.items():
+        keys = _keys(record for record in losses if record["labels"]["split"] == split)
+        panels += _lines(title, "step", keys, metrics.metric("loss").axis_label)
+    return [*panels, *_media(runs)]
 
 
 def _speed(runs: Sequence[StoredRun]) -> list[Any]:
-    """Returns a panel for each kind of measured time."""
+    """Returns a panel for each measured time, and the other numbers of a training's speed."""
     records = [record for run in runs for record in run.records]
-    by_metric = {metric: [r for r in records if r["metric"] == metric] for metric in sorted(TIMES)}
-    return [
-        panel
-        for m in by_metric
-        for panel in _lines(m.replace("_", " "), "step", _keys(by_metric[m]))
-    ]
+    keys = sorted(_keys(record for record in records if record["metric"] in TIMES))
+    titles = {key: " ".join(key.split("/")).replace("_", " ") for key in keys}
+    return [panel for key in keys for panel in _lines(titles[key], "step", [key])]
 
 
 def _media(runs: Sequence[StoredRun]) -> list[Any]:
@@ -127,14 +116,21 @@ def _media(runs: Sequence[StoredRun]) -> list[Any]:
     ]
 
 
-def _lines(title: str, axis: str, keys: Sequence[str], **options: Any) -> list[Any]:
-    """Returns a panel of lines, or none if there are no keys."""
-    panel = {"title": title, "x": axis, "y": list(keys), "max_runs_to_show": MOST, **options}
-    return [panels.LinePlot(**panel)] if keys else []
+def _lines(
+    title: str, axis: str, keys: Sequence[str], label: str | None = None, **options: Any
+) -> list[Any]:
+    """Returns a panel with a line for each encoding of each run and the range of its seeds; none if
+    there are no keys.
+    """
+    panel = {
+        "title": title, "x": axis, "y": list(keys), "title_x": axis, "title_y": label,
+        "groupby_aggfunc": "mean", "groupby_rangefunc": "minmax", "max_runs_to_show": MOST,
+    }  # fmt: skip
+    return [panels.LinePlot(**panel, **options)] if keys else []
 
 
 def _keys(records: Iterable[Record]) -> list[str]:
-    return _unique(logger.curve_name(record) for record in records)
+    return _unique(rows.key(record) for record in records)
 
 
 def _missing(config: str) -> Any:

@@ -1,5 +1,6 @@
 """The table of how fast each training of a run was, from its records."""
 
+import math
 from collections.abc import Iterable, Sequence
 
 from posenc_jax.lab.report import summaries
@@ -55,7 +56,7 @@ def _caption(records: Sequence[Record], columns: Iterable[str]) -> str:
     seeds = len({record["seed"] for record in records})
     together = f", of each of the {seeds} seeds, which train together" if seeds > 1 else ""
     caption = (
-        "medians over the training without its first steps, which are compiled: tokens per second "
+        "medians over the training, without steps that were compiled just then: tokens per second "
         f"without padding{together}; time of a step; share of it in which the device waited for "
         "data; most memory in use"
     )
@@ -64,7 +65,7 @@ def _caption(records: Sequence[Record], columns: Iterable[str]) -> str:
 
 
 def _cell(value: float | None, scale: float) -> str:
-    if value is None:
+    if value is None or not math.isfinite(value):
         return "—"
     scaled = scale * value
     if scaled >= 1000:

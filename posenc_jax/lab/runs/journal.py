@@ -18,7 +18,8 @@ import json
 import os
 import secrets
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -65,7 +66,11 @@ class Journal:
 
     def records(self) -> list[Record]:
         """Returns all valid records."""
-        return parse(bytes(self._content[: self._size]), self._path)
+        return self.reader()()
+
+    def reader(self) -> Callable[[], list[Record]]:
+        """Returns a function that parses what is valid now, for another thread."""
+        return partial(parse, bytes(self._content[: self._size]), self._path)
 
     def mark(self) -> Mark:
         """Returns the mark of the current end; all records are on disk before this returns."""

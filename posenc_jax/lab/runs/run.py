@@ -72,7 +72,8 @@ class Run:
             except OSError as error:
                 raise NotWritten(f"workdir: {self.path}: {error.strerror}") from error
             closing.callback(self.journal.close)
-            self._wandb = logger.start(self.path, content, self._options, self.journal.id)
+            earlier = None if self._announced else self.journal.reader
+            self._wandb = logger.start(self.path, content, self._options, self.journal.id, earlier)
             self._closing = closing.pop_all()
 
     def _begun(self, config: Mapping, content: dict) -> Journal:
@@ -97,9 +98,8 @@ class Run:
         return self
 
     def __exit__(self, kind, error, trace) -> None:
-        if self.is_writer and kind is None and (self.path / "summary.json").is_file():
-            self._wandb.publish(self.records())
-        self._wandb.finish(failed=kind is not None)
+        finished = kind is None and (self.path / "summary.json").is_file()
+        self._wandb.close(kind is not None, self.records if finished else None)
         self._closing.close()
 
     @property
@@ -119,6 +119,16 @@ class Run:
         if self.journal is not None:
             self.journal.append("".join(line + "\n" for line in lines))
             self._wandb.log(checked)
+
+    def trainings(self, count: int) -> None:
+        """Says that so many trainings follow, an encoding with a seed each, which W&B shows as runs
+        of their own.
+        """
+        self._wandb.trainings(count)
+
+    def end_trainings(self) -> None:
+        """Says that the trainings so far have got all their records."""
+        self._wandb.end_trainings()
 
     def records(self) -> list[Record]:
         """Returns all records so far from disk; [] in all processes but the first."""
@@ -184,8 +194,7 @@ class Run:
         facts = {**self.journal.facts, **summary.facts}
         summary = dataclasses.replace(summary, facts=facts, starts=self.journal.starts)
         content = plain("summary", summary.content())
-        if self._options["mode"] != "disabled":
-            write_text(self.path / logger.UNSENT, self.journal.id)
+        self._wandb.unsent.add(report=True)
         text = json_text(content)
         self.journal.seal({"config.json": file_sha256(self.path / "config.json"),
                            "summary.json": hashlib.sha256(text.encode()).hexdigest()})  # fmt: skip
@@ -205,8 +214,7 @@ def send_report(workdir: str | Path, config: Mapping, wandb: Mapping) -> None:
     if not (path / logger.UNSENT).is_file() or wandb["mode"] == "disabled":
         return
     with locked(path):
-        run, id = read(path), (path / logger.UNSENT).read_text("utf-8")
+        run, id = read(path), logger.Unsent(path).id
         copy = logger.start(path, plain("config", config), wandb, id)
         copy.summarise(run.summary)
-        copy.publish(run.records)
-        copy.finish(failed=False)
+        copy.close(False, lambda: run.records)

@@ -161,11 +161,13 @@ def fit(
             numbers = range(done, done + size)
             with stopwatch.reading():
                 args = batches(numbers), rates(numbers)
+            compiles = size not in sizes[:n]
             if profile is not None and n == min(1, len(sizes) - 1):
                 state, metrics = traced(profile, advance, state, *args)
+                compiles = True  # once more, for the program's text
             else:
                 state, metrics = advance(state, *args)
-            timing = None if read is None else stopwatch.dispatched(metrics)
+            timing = None if read is None else stopwatch.dispatched(metrics, compiles)
             if n == 0:
                 begun(state)
             read_waiting()

@@ -33,13 +33,15 @@ Interval = tuple[float, float]
 class Timing(NamedTuple):
     """How long a chunk of steps took.
 
-    seconds: from the end of the chunk before to its own, without pauses for validation and
-             checkpoints. Compiling is in that of the first chunk.
-    waited:  the part of them in which the device had nothing to do until the data was read.
+    seconds:  from the end of the chunk before to its own, without pauses for validation and
+              checkpoints.
+    waited:   the part of them in which the device had nothing to do until the data was read.
+    compiles: whether compiling is in them, because it is the first chunk of its size.
     """
 
     seconds: float
     waited: float
+    compiles: bool = False
 
 
 class Stopwatch:
@@ -73,21 +75,21 @@ class Stopwatch:
         yield
         self._pause = begin, self._clock()
 
-    def dispatched(self, outputs: Any) -> "Future[Timing]":
+    def dispatched(self, outputs: Any, compiles: bool) -> "Future[Timing]":
         """Returns the timing of the chunk with these outputs, as soon as they are computed."""
-        return self._thread.submit(self._timing, self._reading, self._pause, outputs)
+        return self._thread.submit(self._timing, self._reading, self._pause, outputs, compiles)
 
-    def _timing(self, reading: Interval, pause: Interval, outputs: Any) -> Timing:
+    def _timing(self, reading: Interval, pause: Interval, outputs: Any, compiles: bool) -> Timing:
         jax.block_until_ready(outputs)
         end = self._clock()
         free = reading[0] if math.isnan(self._free) else self._free
         idle = lambda interval: max(interval[1] - max(interval[0], free), 0.0)
         self._free = end
-        return Timing(end - free - idle(pause), idle(reading))
+        return Timing(end - free - idle(pause), idle(reading), compiles)
 
 
 class Throughput(NamedTuple):
-    """The numbers of a chunk of steps, or of several.
+    """The numbers of a chunk of steps, or of several; NaN if compiling is in their time.
 
     steps_per_second, step_seconds, tokens_per_second: of each seed; seeds that train together make
       their steps at once. Padding is no token.
@@ -109,7 +111,11 @@ class Throughput(NamedTuple):
         return {name: value for name, value in self._asdict().items() if value is not None}
 
     def words(self) -> list[str]:
-        """Returns the numbers for a line on the terminal, the time of a step first."""
+        """Returns the numbers for a line on the terminal, the time of a step first; [] if it is not
+        known.
+        """
+        if math.isnan(self.step_seconds):
+            return []
         parts = [f"{_short(1e3 * self.step_seconds)} ms/step",
                  f"{_short(self.tokens_per_second)} tokens/s"]  # fmt: skip
         if self.mfu is not None:
@@ -140,7 +146,8 @@ class Meter:
 
     def __call__(self, steps: int, timing: Timing) -> Throughput:
         """Returns the numbers of a chunk of so many steps."""
-        seconds, tokens, flops = timing.seconds / steps, self._work.tokens, self._work.flops
+        seconds = math.nan if timing.compiles else timing.seconds / steps
+        tokens, flops = self._work.tokens, self._work.flops
         memory, mfu = peak_bytes(), None
         if flops is not None and not math.isnan(self._peak):
             mfu = self._seeds * flops / (seconds * self._peak)
@@ -148,7 +155,7 @@ class Meter:
             1 / seconds,
             seconds,
             tokens / seconds,
-            timing.waited / timing.seconds,
+            timing.waited / (seconds * steps),
             None if memory is None else memory / 2**30,
             mfu,
         )
@@ -156,15 +163,14 @@ class Meter:
         return chunk
 
     def typical(self) -> Throughput:
-        """Returns the medians over the chunks so far, without the first, which includes compiling,
-        if there are others; the peak of the memory is the latest.
-        """
+        """Returns the medians over the chunks so far; the peak of the memory is the latest."""
         return typical(self._chunks)
 
 
 def typical(chunks: Sequence[Throughput]) -> Throughput:
     """Returns `Meter.typical` of these chunks, at least one."""
-    columns: Any = zip(*(chunks[1:] or chunks), strict=True)
+    timed = [chunk for chunk in chunks if not math.isnan(chunk.step_seconds)] or chunks
+    columns: Any = zip(*timed, strict=True)
     medians: Any = [None if None in column else float(np.median(column)) for column in columns]
     return Throughput(*medians)._replace(peak_memory_gib=chunks[-1].peak_memory_gib)
 

@@ -1,248 +1,364 @@
-"""Logs a run to W&B. An error of W&B is printed and ends the logging; the run itself continues.
+"""Logs a run to W&B: one W&B run for each training, and one of the job type "report".
 
-Names in W&B: "test/bits_per_byte/rope/L256/seed0" over the axis "step", curves by position
-"by_position/test/bits_per_byte/rope/L256/seed0" over the axis "position"; `results` adds more at
-the end. Every run has these too, so that runs with other encodings and seeds overlay: "train/loss"
-and "test/bits_per_byte/256", means over the seeds of the encoding at hand. At the end "test/..." is
-the mean over the run's encodings too, and so is "extrapolation/mean", the mean over the lengths
-beyond the trained one. The config has encoding.name, seeds, first_seed and train.length.
+A training is an encoding with a seed. Its W&B run, in the group of our run, has `config.encoding`
+and `config.seed`, and keys that are equal in all of them, see `rows`. The report has the tables,
+figures and artifacts, see `results`; it takes the id that an agent of a sweep sets, and has the
+sweep's objective. A run of more than MOST trainings has the report alone.
 
-W&B's own step is not used: it restarts at 0 in a resumed run, and W&B then drops rows.
+One thread does what may wait for W&B, so training never does. Only the end of a run waits, for a
+time that does not depend on the number of trainings. An error of W&B is printed, and makes the
+logging offline, or ends it; our run goes on.
+
+A run that was killed and resumed has each row once. The number of a row among those of its training
+is W&B's step of it. W&B says at the start how many rows it has of a run, and these are left out;
+the others are made of the records again. W&B drops rows with smaller steps than it has, so `wandb
+sync` brings none twice where several starts kept rows offline.
 """
 
-import itertools
-import math
+import json
 import os
-import sys
+import queue
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
+from functools import partial
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 from posenc_jax.lab.hosts.exit_status import first_line
-from posenc_jax.lab.summary import LengthSummary, Summary
-from posenc_jax.lab.wandb import results
+from posenc_jax.lab.hosts.files import write_text
+from posenc_jax.lab.summary import Summary
+from posenc_jax.lab.wandb import client, results, rows
+from posenc_jax.lab.wandb.rows import Training
 
-INIT_SECONDS, LOG_SECONDS, ANSWER_SECONDS, FINISH_SECONDS = 10.0, 5.0, 3.0, 5.0
+MOST = 64  # trainings of a run that have W&B runs of their own
 UPLOAD_SECONDS = 60.0  # for a server that has answered
-AXES = {"step": ("train", "valid", "test"), "position": ("by_position",), "length": ("by_length",)}
-OURS = ("mode", "checkpoint")  # options that wandb.init does not take
-OBJECTIVE = "extrapolation/mean"
 LONGEST = 64  # characters of a tag in W&B
-# A file in the folder of a finished run whose report W&B has not received; holds its W&B id.
+OURS = ("mode", "checkpoint")  # options that wandb.init does not take
+TRAINING, REPORT = "training", "report"  # job types of the W&B runs
+# A file in the folder of a run: what W&B has not received for certain, see `Unsent`.
 UNSENT = "unsent"
+Records = Sequence[Mapping]
+Read = Callable[[], Records]  # reads the records of a run
+Task = tuple[str, Callable[[], Any], Future]  # what it is, what it does, its end
+
+
+class Unsent:
+    """What W&B has not received for certain of a run: trainings whose W&B run was not ended, and
+    the report of a finished run. The file UNSENT holds it, as long as there is something.
+    """
+
+    def __init__(self, folder: Path | None, id: str = ""):
+        self._path, self._lock = folder and folder / UNSENT, threading.Lock()
+        self.id, self.report, self.trainings = id, False, set[Training]()
+        if self._path is not None and self._path.is_file():
+            content = json.loads(self._path.read_text("utf-8"))
+            self.id, self.report = content["id"], content["report"]
+            self.trainings = {(encoding, seed) for encoding, seed in content["trainings"]}
+
+    def add(self, *trainings: Training, report: bool = False) -> None:
+        """Adds trainings, or the report."""
+        with self._lock:
+            self.trainings, self.report = self.trainings.union(trainings), self.report or report
+            self._write()
+
+    def remove(self, *trainings: Training, report: bool = False) -> None:
+        """Removes trainings, or the report."""
+        with self._lock:
+            self.trainings = self.trainings.difference(trainings)
+            self.report = self.report and not report
+            self._write()
+
+    def _write(self) -> None:
+        content = {"id": self.id, "report": self.report, "trainings": sorted(self.trainings)}
+        if self._path is not None and (self.report or self.trainings):
+            write_text(self._path, json.dumps(content))
+        elif self._path is not None:
+            self._path.unlink(missing_ok=True)
+
+
+class _Stream:
+    """Rows in order to one W&B run, each with its number as W&B's step."""
+
+    def __init__(self, run: Any, make_rows: Callable[[Records], Iterable[Mapping]]):
+        self.run, self._make_rows = run, make_rows
+        self._count, self._has = 0, run.starting_step
+
+    def send(self, records: Records) -> None:
+        for row in self._make_rows(records):
+            if self._count >= self._has:
+                self.run.log(row, step=self._count, commit=True)
+            self._count += 1
 
 
 class WandbLogger:
-    """Logs to the W&B run of a folder; does nothing without a W&B run or after the first error."""
+    """Logs to the W&B runs of a folder; does nothing without W&B, or after an error that ends it.
 
-    def __init__(self, run: Any = None, folder: Path = Path(), checkpoint: bool = False):
-        self._run, self._folder, self._checkpoint = run, folder, checkpoint
+    Args:
+      folder: of our run; `unsent` is what W&B lacks of it.
+      report: the open W&B run of the report; None: nothing is logged.
+      mode: of that run, "offline" or "online".
+      open_training: (encoding, seed, mode) -> the open W&B run of a training.
+      earlier: returns a function that reads the records so far; None: our run is new.
+      in_sweep: the report has the means of `rows.shared_rows`, for the sweep's objective.
+      checkpoint: checkpoints are uploaded too.
+    """
 
-    def log(self, records: Sequence[Mapping]) -> None:
-        """Logs one row for each stretch of records with the same step and position."""
-        self._call("logging", LOG_SECONDS, lambda run: [run.log(row) for row in rows(records)])
+    def __init__(
+        self,
+        folder: Path | None = None,
+        report: Any = None,
+        mode: str = "offline",
+        open_training: Callable[[str, int, str], Any] | None = None,
+        earlier: Callable[[], Read] | None = None,
+        in_sweep: bool = False,
+        checkpoint: bool = False,
+        id: str = "",
+    ):
+        self.unsent, self._folder, self._checkpoint = Unsent(folder, id), folder, checkpoint
+        self._report, self._mode = report, mode
+        self._open_training, self._earlier = open_training, earlier
+        self._streams: dict[Training | None, _Stream] = {}  # None: the report
+        if report is not None and in_sweep:
+            self._streams[None] = _Stream(report, rows.shared_rows)
+        self._begun: set[Training | None] = set()  # streams that have got records
+        self._has_trainings = False
+        self._tasks: queue.SimpleQueue[Task | None] = queue.SimpleQueue()  # None: the last
+        if report is not None:
+            client.in_thread(self._work)
+
+    def trainings(self, count: int) -> None:
+        """Says that so many trainings follow, whose records have their encoding and seed."""
+        self._has_trainings = count <= MOST
+
+    def log(self, records: Records) -> None:
+        """Sends records to the runs of their trainings."""
+        if self._report is None:
+            return
+        parts: dict[Training | None, Records] = {}
+        if self._has_trainings:
+            parts |= rows.by_training(records)
+        if None in self._streams:
+            parts[None] = records
+        new = parts.keys() - self._begun
+        read = self._earlier() if self._earlier is not None and new else None
+        if read is not None and not self._begun:
+            self._catch_up(read, without=parts)
+        for name, part in parts.items():
+            # The records so far of a resumed run hold these, and may hold some that W&B has not.
+            self._do("logging", partial(self._send, name, part, read if name in new else None))
+        self._begun |= new
+
+    def end_trainings(self) -> None:
+        """Ends the W&B runs of the trainings so far."""
+        if self._report is not None:
+            self._do("the end", self._end)
 
     def summarise(self, summary: Summary) -> None:
-        """Writes the means over seeds into the run's summary, which W&B's table of runs shows."""
-        self._call("the summary", LOG_SECONDS, lambda run: run.summary.update(means(summary)))
+        """Writes the means into the report's summary, which W&B's table of runs shows."""
+        if (report := self._report) is not None:
+            self._do("the summary", lambda: report.summary.update(rows.means(summary)))
 
-    def finish(self, failed: bool) -> None:
-        """Ends the run in W&B; waits about FINISH_SECONDS at most."""
-        self._call("the end", FINISH_SECONDS + 1.0, lambda run: run.finish(int(failed)))
+    def close(self, failed: bool, read: Read | None = None) -> None:
+        """Ends all W&B runs; of a finished run, whose records `read` reads, it first sends what is
+        unsent.
 
-    def publish(self, records: Sequence[Mapping]) -> None:
-        """Uploads a finished run's chart, table, figures and artifacts, and deletes UNSENT.
-
-        A server that does not answer within ANSWER_SECONDS gets nothing.
+        A server that does not answer gets nothing more after ANSWER_SECONDS. Else this takes at
+        most about twice FINISH_SECONDS, and UPLOAD_SECONDS more while files are uploaded.
         """
-        if self._run is None:
+        report, seconds = self._report, client.FINISH_SECONDS + 1.0
+        if report is None:
             return
-        try:
-            online = not self._run.offline
-            if online:
-                _with_timeout(ANSWER_SECONDS, _ask, self._run)
-            args = self._run, self._folder, records, self._checkpoint
-            sent = _with_timeout(UPLOAD_SECONDS, results.publish, *args)
-            if online:
-                _with_timeout(UPLOAD_SECONDS, lambda: [artifact.wait() for artifact in sent])
-            (self._folder / UNSENT).unlink(missing_ok=True)
-        except TimeoutError as error:
-            self._stop("sending the report", error)
-        except Exception as error:
-            _warn(f"sending the report failed ({first_line(error)}); it is in {self._folder}")
+        if read is not None:
+            if self._mode == "online":
+                asked = client.in_thread(client.ask, report)
+                self._wait("sending the report", client.ANSWER_SECONDS, asked)
+            self._do("the end", self._end)
+            self._catch_up(read, without=self._begun)
+            self._wait("the end", seconds, self._do("the end", lambda: None))
+            if self.unsent.report:
+                publishing = self._do("sending the report", partial(self._publish, read))
+                self._wait("sending the report", 2 * UPLOAD_SECONDS, publishing)
+        ending = self._do("the end", partial(self._end, int(failed), report))
+        self._wait("the end", seconds, ending)
+        self._report = None
+        self._tasks.put(None)
 
-    def _call(self, what: str, seconds: float, call: Callable[[Any], Any]) -> None:
-        if self._run is not None:
+    def _do(self, what: str, task: Callable[[], Any]) -> Future:
+        """Has the thread do a task after those before it; returns its end."""
+        done: Future = Future()
+        self._tasks.put((what, task, done))
+        return done
+
+    def _wait(self, what: str, seconds: float, done: Future) -> None:
+        """Waits for the end of a task. One that is not done in time, or fails, ends the logging."""
+        if self._report is not None:
             try:
-                _with_timeout(seconds, call, self._run)
+                client.within(seconds, done)
             except Exception as error:
                 self._stop(what, error)
 
     def _stop(self, what: str, error: Exception) -> None:
-        _warn(f"{what} failed ({first_line(error)}); no more is sent, metrics.jsonl goes on")
-        self._run = None
+        if self._report is not None:
+            reason = first_line(error)
+            client.warn(f"{what} failed ({reason}); no more is sent, metrics.jsonl goes on")
+        self._report = None
+
+    def _catch_up(self, read: Read, without: Iterable[Training | None]) -> None:
+        """Sends and ends what W&B may lack of trainings that an earlier start opened."""
+        behind = sorted(self.unsent.trainings.difference(without))
+        for name in behind:
+            self._do("logging", partial(self._send, name, [], read))
+        if behind:
+            self._do("the end", self._end)
+
+    # The thread alone calls what follows.
+
+    def _work(self) -> None:
+        while (entry := self._tasks.get()) is not None:
+            what, task, done = entry
+            try:
+                if self._report is not None:
+                    task()
+            except Exception as error:
+                self._stop(what, error)
+            done.set_result(None)
+
+    def _send(self, name: Training | None, records: Records, read: Read | None) -> None:
+        """Sends records to the report, or to the run of a training, which the first ones open.
+
+        read: reads the records so far, these among them; None: there are no others.
+        """
+        if read is not None:
+            records = read() if name is None else rows.by_training(read()).get(name, [])
+        if name is not None and name not in self._streams:
+            self.unsent.add(name)
+            self._streams[name] = _Stream(self._opened(name), rows.rows)
+        self._streams[name].send(records)
+
+    def _opened(self, name: Training) -> Any:
+        assert self._open_training is not None
+        try:
+            return self._open_training(*name, self._mode)
+        except Exception as error:
+            if self._mode == "offline" or self._report is None:
+                raise
+            client.warn(f"online failed ({first_line(error)}); logging offline")
+            self._mode = "offline"  # for all that follow: the time to wait for them would add up
+            return self._open_training(*name, "offline")
+
+    def _end(self, status: int = 0, report: Any = None) -> None:
+        """Ends the runs of all trainings at once, and the report's if it is given."""
+        names = [name for name in self._streams if name is not None]
+        ending = {name: client.in_thread(self._streams.pop(name).run.finish, status)
+                  for name in names}  # fmt: skip
+        last = None if report is None else client.in_thread(report.finish, status)
+        for name, done in ending.items():
+            try:
+                done.result()
+                self.unsent.remove(name)
+            except Exception as error:
+                client.warn(f"the end of {', seed '.join(map(str, name))} failed "
+                            f"({first_line(error)}); started again, the run sends it")  # fmt: skip
+                self._mode = "offline"  # see `_opened`
+        if last is not None:
+            last.result()
+
+    def _publish(self, read: Read) -> None:
+        """Uploads the report's tables, figures and artifacts."""
+        assert self._folder is not None
+        try:
+            sent = results.publish(self._report, self._folder, read(), self._checkpoint)
+            if self._mode == "online":
+                for artifact in sent:
+                    artifact.wait()
+            self.unsent.remove(report=True)
+        except Exception as error:
+            client.warn(f"sending the report failed ({first_line(error)}); it is in {self._folder}")
 
 
-def rows(records: Sequence[Mapping]) -> Iterator[dict[str, Any]]:
-    """Yields a row of W&B for each stretch of records with the same step and position."""
-    axes = lambda record: (record["step"], record["labels"].get("position"))
-    for (step, position), alike in itertools.groupby(records, axes):
-        axis = {"step": step} if position is None else {"position": position}
-        group = list(alike)
-        row = axis | {curve_name(record): record["value"] for record in group}
-        yield row if position is not None else row | _shared(group)
-
-
-def _shared(records: Sequence[Mapping]) -> dict[str, float]:
-    """Returns means over seeds, under names that do not depend on the encoding and the seed."""
-    by_name: dict[str, list[float]] = {}
-    for record in records:
-        labels = record["labels"]
-        if labels.keys() <= {"encoding", "split", "length"} and "length" in labels:
-            end = f"/{labels['length']}" if labels["split"] == "test" else ""
-            key = f"{labels['split']}/{record['metric']}{end}"
-            by_name.setdefault(key, []).append(record["value"])
-    return {key: sum(values) / len(values) for key, values in by_name.items()}
-
-
-def means(summary: Summary) -> dict[str, float | None]:
-    """Returns the means over seeds of a finished run, by their names in W&B; {} of a run without
-    results by length.
-    """
-    if not isinstance(summary, LengthSummary):
-        return {}
-    metric, results = summary.metric, summary.results
-    by_name = {
-        f"test/{metric}/{encoding}/L{length}/mean": cell.mean if math.isfinite(cell.mean) else None
-        for encoding, by_length in results.items()
-        for length, cell in by_length.items()
-    }
-    by_length: dict[int, list[float]] = {}
-    for cells in results.values():
-        for length, cell in cells.items():
-            by_length.setdefault(length, []).append(cell.mean)
-    mean_by_length = {
-        length: sum(cell_means) / len(cell_means)
-        for length, cell_means in by_length.items()
-        if all(map(math.isfinite, cell_means))
-    }
-    beyond = [mean for n, mean in mean_by_length.items() if n > summary.train_length]
-    by_name |= {f"test/{metric}/{length}": mean for length, mean in mean_by_length.items()}
-    return by_name | ({OBJECTIVE: sum(beyond) / len(beyond)} if beyond else {})
-
-
-def curve_name(record: Mapping) -> str:
-    """Returns a record's curve in W&B: split, metric, other labels, encoding, length, seed."""
-    labels = dict(record["labels"])
-    split, position = labels.pop("split"), labels.pop("position", None)
-    last = [str(labels.pop("encoding"))] if "encoding" in labels else []
-    last += [f"L{labels.pop('length')}"] if "length" in labels else []
-    parts = [split, record["metric"], *map(str, labels.values()), *last, f"seed{record['seed']}"]
-    return "/".join(parts if position is None else ["by_position", *parts])
-
-
-def start(folder: Path, config: Mapping, options: Mapping, id: str) -> WandbLogger:
+def start(
+    folder: Path,
+    config: Mapping,
+    options: Mapping,
+    id: str,
+    earlier: Callable[[], Read] | None = None,
+) -> WandbLogger:
     """Returns a logger of the run in `folder`: offline if W&B refuses or does not answer, or one
     that does nothing.
 
     Args:
       config: of the run, as W&B shows it.
-      options: {"mode": "disabled" | "offline" | "online"} and arguments of `wandb.init`. With
-        "disabled" wandb is not imported. An empty value counts as not given.
-      id: the run's id in W&B, with which a resumed run continues. WANDB_RUN_ID, which an agent of a
-        sweep sets, comes first.
+      options: {"mode": "disabled" | "offline" | "online", "checkpoint": ...} and arguments of
+        `wandb.init`. With "disabled" wandb is not imported. An empty value counts as not given.
+      id: of our run, with which a resumed run goes on in W&B. The report has that of WANDB_RUN_ID,
+        which an agent of a sweep sets.
+      earlier: as of `WandbLogger`.
     """
-    mode = options["mode"]
-    init_options = {key: value for key, value in options.items() if key not in OURS and value}
-    id = os.environ.get("WANDB_RUN_ID") or id
-    for attempt in {"disabled": (), "offline": ("offline",), "online": ("online", "offline")}[mode]:
+    mode, agents_id = options["mode"], os.environ.get("WANDB_RUN_ID")
+    if mode == "disabled":
+        return WandbLogger()
+    if earlier is not None:
+        client.delete_empty(folder, id)
+    described, names = _described(config)
+    group = "/".join(filter(None, (options.get("group"), f"{folder.name}-{id}")))
+    tags = [*options.get("tags", ()), _task_tag(config)]
+    given = {key: value for key, value in options.items() if key not in OURS and value}
+
+    def open_run(mode: str, id: str, config: Mapping, names: Sequence[str], **shown: Any) -> Any:
+        # The id of an attempt that failed may still be in use.
+        shown["id"] = id if mode == options["mode"] else f"{id}-{mode}"
+        shown |= {"group": group, "tags": _tags([*tags, *names])}
+        return client.open_run(folder, mode, config, given | shown)
+
+    def open_training(encoding: str, seed: int, mode: str) -> Any:
+        digest = sha256(f"{encoding}/{seed}".encode()).hexdigest()[:8]
+        config = {**described, "encoding": encoding, "seed": seed}
+        shown = {
+            "name": f"{encoding}, seed {seed}",
+            "job_type": options.get("job_type") or TRAINING,
+        }
+        return open_run(mode, f"{id}-{digest}", config, [encoding], **shown)
+
+    for attempt in {"offline": ("offline",), "online": ("online", "offline")}[mode]:
         try:
-            # The id of an attempt that failed may still be in use.
-            name = id if attempt == mode else f"{id}-{attempt}"
-            run = _init(folder, config, attempt, {**init_options, "id": name})
+            shown = {"name": folder.name, "job_type": REPORT}
+            report = open_run(attempt, agents_id or id, described, names, **shown)
+            if agents_id:
+                client.leave_sweep()
         except Exception as error:
             last = attempt == "offline"
             then = "not logging; metrics.jsonl goes on" if last else "logging offline"
-            _warn(f"{attempt} failed ({first_line(error)}); {then}")
+            client.warn(f"{attempt} failed ({first_line(error)}); {then}")
             continue
-        offline = f"offline; upload with: wandb sync {Path(run.dir).parent}"
-        print(f"W&B: {run.url if attempt == 'online' else offline}", flush=True)
-        return WandbLogger(run, folder, bool(options.get("checkpoint")))
-    return WandbLogger()
+        offline = f"offline; upload with: wandb sync {Path(report.dir).parents[1]}"
+        print(f"W&B: {report.url if attempt == 'online' else offline}", flush=True)
+        checkpoint = bool(options.get("checkpoint"))
+        return WandbLogger(folder, report, attempt, open_training, earlier, bool(agents_id),
+                           checkpoint, id)  # fmt: skip
+    return WandbLogger(folder, id=id)
 
 
-def _init(folder: Path, config: Mapping, mode: str, options: Mapping) -> Any:
-    # W&B's own error reports are sent at exit, and wait for a server that hangs.
-    os.environ.setdefault("WANDB_ERROR_REPORTING", "false")
-    import wandb  # takes a second; not needed with mode "disabled"
-
-    shown = {"name": folder.name, "job_type": config.get("experiment")}
-    run = wandb.init(
-        config=dict(config),
-        dir=os.environ.get("WANDB_DIR", folder),
-        mode=mode,  # type: ignore[arg-type]
-        resume="allow",
-        # A captured console would break the progress bar. What W&B collects by itself (command
-        # line, git, machine, packages) may be private; the config has what a reader needs.
-        settings=wandb.Settings(
-            console="off",
-            silent=True,
-            disable_git=True,
-            disable_code=True,
-            save_code=False,
-            x_disable_meta=True,
-            x_disable_machine_info=True,
-            x_save_requirements=False,
-            login_timeout=INIT_SECONDS,
-            init_timeout=INIT_SECONDS,
-            finish_timeout=FINISH_SECONDS,
-            finish_timeout_raises=True,
-        ),
-        **{**shown, **options, "tags": _tags(config, options.get("tags", ()))},
-    )
-    for axis, prefixes in AXES.items():
-        run.define_metric(axis, hidden=True)
-        for prefix in prefixes:
-            run.define_metric(f"{prefix}/*", step_metric=axis)
-    return run
-
-
-def _tags(config: Mapping, tags: Sequence[str]) -> list[str]:
-    """Returns the tags given, the task and the encodings."""
-    names = [config.get(part, {}).get("name", "") for part in ("task", "encoding")]
-    candidates = [*tags, names[0], *names[1].split(",")]
-    return list(dict.fromkeys(tag for tag in candidates if 0 < len(tag) <= LONGEST))
-
-
-def _ask(run: Any) -> None:
-    """Returns when the run's server has answered a request."""
-    import wandb
-
-    wandb.Api(overrides={"base_url": run.settings.base_url})
-
-
-def _with_timeout(seconds: float, call: Callable[..., Any], *arguments: Any) -> Any:
-    """Runs `call` in a thread and returns its result; a result later than `seconds` is ignored.
-
-    Raises:
-      TimeoutError: the call has not returned in time.
+def _described(config: Mapping) -> tuple[Mapping, list[str]]:
+    """Returns the config as W&B shows it, and its encodings. There `encoding` is a name, as in the
+    runs of the trainings, and `encodings` has the options.
     """
-    done: Future = Future()
-
-    def work():
-        try:
-            done.set_result(call(*arguments))
-        except BaseException as error:
-            done.set_exception(error)
-
-    threading.Thread(target=work, daemon=True, name="wandb").start()
-    try:
-        return done.result(seconds)
-    except TimeoutError:
-        raise TimeoutError(f"no answer in {seconds:.0f} s") from None
+    encoding = config.get("encoding")
+    if not isinstance(encoding, Mapping):
+        return config, []
+    name = str(encoding.get("name", ""))
+    return {**config, "encoding": name, "encodings": encoding}, name.split(",")
 
 
-def _warn(message: str) -> None:
-    print(f"W&B: {message}", file=sys.stderr, flush=True)
+def _task_tag(config: Mapping) -> str:
+    """Returns the name of the task; of one that reads a file or a folder, only its last part."""
+    name = str(config.get("task", {}).get("name", ""))
+    kind, _, path = name.partition(":")
+    is_path = path and kind != "tfds" and not path.startswith("tfds:")
+    return Path(path).name if is_path else name
+
+
+def _tags(tags: Iterable[str]) -> list[str]:
+    """Returns the tags that W&B takes, each once."""
+    return list(dict.fromkeys(tag for tag in tags if 0 < len(tag) <= LONGEST))

@@ -1,18 +1,13 @@
-"""Uploads the results of a finished run to W&B: a chart by length, a table, figures, artifacts.
+"""Uploads the report of a finished run to W&B: tables, figures, the page, artifacts.
 
-Names in W&B: "by_length/bits_per_byte/rope" with "/low" and "/high" of its interval, over the axis
-"length"; the tables "results", with a row for each seed, and "by_position"; the figures; the
-artifact "...-report" with the run's files and, if asked, "...-checkpoint".
+Names in W&B: the tables "results", with a row for each seed, and "by_position"; "figures/NAME";
+"report", the page; the artifact "...-report" with the run's files and, if asked, "...-checkpoint".
 """
 
-import math
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
-
-from posenc_jax.lab.hosts.files import read_object
-from posenc_jax.lab.summary import LengthSummary, Summary, parse
 
 POSITION_COLUMNS = ("encoding", "length", "position", "seed", "metric", "value")
 FILES = ("report.html", "config.json", "metrics.jsonl", "summary.json", "figures/*", "tables/*")
@@ -25,8 +20,6 @@ def publish(run: Any, folder: Path, records: Sequence[Mapping], checkpoint: bool
     """
     import wandb  # takes a second; the logger has imported it already
 
-    for row in by_length(parse(read_object(folder / "summary.json"))):
-        run.log(row)
     columns, rows = table(records)
     if rows:
         run.log({"results": wandb.Table(columns=[*columns], data=rows)})
@@ -37,30 +30,12 @@ def publish(run: Any, folder: Path, records: Sequence[Mapping], checkpoint: bool
         run.log({f"figures/{path.stem}": wandb.Image(str(path))})
     if (folder / "report.html").is_file():
         run.log({"report": wandb.Html((folder / "report.html").read_text("utf-8"), inject=False)})
-    name = re.sub(r"[^A-Za-z0-9_.-]+", "-", f"{run.group or run.project}-{folder.name}")
+    name = re.sub(r"[^A-Za-z0-9_.-]+", "-", run.group or f"{run.project}-{folder.name}")
     sent = _artifact(run, wandb.Artifact(f"{name}-report", "report"), folder, FILES)
     if checkpoint:
         model = wandb.Artifact(f"{name}-checkpoint", "model")
         sent += _artifact(run, model, folder, ("checkpoints/**/*",))
     return sent
-
-
-def by_length(summary: Summary) -> list[dict[str, float]]:
-    """Returns a row for each length: the mean of every encoding and the ends of its interval."""
-    if not isinstance(summary, LengthSummary):
-        return []
-    rows: dict[int, dict[str, float]] = {}
-    for encoding, cells in summary.results.items():
-        for length, cell in cells.items():
-            base = f"by_length/{summary.metric}/{encoding}"
-            named = {base: cell.mean, f"{base}/low": cell.low, f"{base}/high": cell.high}
-            row = rows.setdefault(length, {"length": length})
-            row |= {
-                name: value
-                for name, value in named.items()
-                if value is not None and math.isfinite(value)
-            }
-    return [rows[length] for length in sorted(rows)]
 
 
 def table(records: Sequence[Mapping]) -> tuple[list[str], list[list]]:

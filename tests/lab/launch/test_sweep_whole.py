@@ -1,6 +1,7 @@
 """A sweep for real, two tiny points: mirrored in W&B, killed and started again, synced later."""
 
 import json
+import math
 import os
 import subprocess
 import sys
@@ -11,6 +12,7 @@ import pytest
 from experiments.compare.length_extrapolation.attention import save_weights
 from posenc_jax.lab import runs
 from posenc_jax.lab.report import comparison
+from posenc_jax.lab.wandb import rows
 from scripts.report import main
 from tests import sweep_kills
 from tests.support.wandb_server import FakeWandb
@@ -52,26 +54,35 @@ def whole(home):
     return [home / "whole" / name for name in sweep_kills.finish(sweep)]
 
 
+def mirrored(server, folder):
+    """The W&B runs of a run of ours: the report, and those of its trainings."""
+    of_ours = [
+        run for run in server.runs.values() if run["group"].startswith(f"mine/{folder.name}-")
+    ]
+    (report,) = (run for run in of_ours if run["job_type"] == "report")
+    return report, [run for run in of_ours if run["job_type"] == "training"]
+
+
 def check_arrived(server, folder):
     """Checks that the server holds the rows, summary, table, figures and artifacts of a run."""
     stored, config = runs.read(folder), json.loads((folder / "config.json").read_text())
-    (actual,) = (run for run in server.runs.values() if run["name"] == folder.name)
-    assert actual["exit"] == 0
-    assert actual["group"] == "mine"
-    assert actual["job_type"] == "length_extrapolation"
-    assert {"copy", "rope"} <= set(actual["tags"])
-    assert actual["config"].items() >= {k: config[k] for k in ("train", "task", "eval")}.items()
-    rows = [(row["step"], name, row[name]) for row in actual["history"] for name in row
-            if "/seed" in name]  # fmt: skip
-    wanted = [
-        (r["step"], "{split}/{metric}/{encoding}/L{length}/seed{seed}".format_map(r | r["labels"]),
-         pytest.approx(r["value"])) for r in stored.records
+    actual, trainings = mirrored(server, folder)
+    assert actual["name"] == folder.name
+    for run in (actual, *trainings):
+        assert run["exit"] == 0
+        assert {"copy", "rope"} <= set(run["tags"])
+        assert run["config"].items() >= {k: config[k] for k in ("train", "task", "eval")}.items()
+    arrived = [
+        (run["config"]["seed"], row["step"], key, row[key])
+        for run in trainings for row in run["history"] for key in row
+        if key.startswith(("train/", "valid/", "test/"))
     ]  # fmt: skip
-    assert sorted(rows) == sorted(wanted, key=lambda row: row[:2])
+    wanted = [(r["seed"], r["step"], rows.key(r), pytest.approx(r["value"]))
+              for r in stored.records if math.isfinite(r["value"])]  # fmt: skip
+    assert sorted(arrived) == sorted(wanted, key=lambda row: row[:3])
+    assert {run["config"]["encoding"] for run in trainings} == {"rope"}
     mean = stored.by_length.results["rope"][8].mean
-    assert actual["summary"]["test/exact_match/rope/L8/mean"] == mean
-    (by_length,) = (row for row in actual["history"] if "by_length/exact_match/rope" in row)
-    assert (by_length["length"], by_length["by_length/exact_match/rope"]) == (8, mean)
+    assert actual["summary"]["test/exact_match/8"] == mean
     figures = {path.stem for path in folder.glob("figures/*.png")}
     assert figures
     shown = {name for row in actual["history"] for name in row}
@@ -84,7 +95,7 @@ def check_arrived(server, folder):
     assert [row[2:] for row in table["data"]] == [
         [r["seed"], r["metric"], pytest.approx(r["value"])] for r in tested
     ]
-    artifact = server.artifacts[f"mine-{folder.name}-report", "report"]
+    artifact = server.artifacts[f"{actual['group'].replace('/', '-')}-report", "report"]
     names = ["report.html", "config.json", "metrics.jsonl", "summary.json"]
     names += [f"{path.parent.name}/{path.name}" for kind in ("figures", "tables")
               for path in folder.glob(f"{kind}/*")]  # fmt: skip
@@ -97,13 +108,14 @@ def test_a_sweeps_runs_arrive_with_group_tags_every_metric_and_every_artifact(wh
     assert len(whole) == 2
     for folder in whole:
         check_arrived(server, folder)
-        (actual,) = (run for run in server.runs.values() if run["name"] == folder.name)
-        assert "mine" in actual["tags"]
+        report, trainings = mirrored(server, folder)
+        assert all("mine" in run["tags"] for run in (report, *trainings))
+        assert len(trainings) == 2
     # The control: with one row lost on the way the check fails.
-    lost = actual["history"].pop(1)
+    lost = trainings[0]["history"].pop(1)
     with pytest.raises(AssertionError):
         check_arrived(server, whole[1])
-    actual["history"].append(lost)
+    trainings[0]["history"].append(lost)
 
 
 def test_attention_is_read_from_the_checkpoints(whole, tmp_path):
@@ -153,11 +165,10 @@ def test_a_killed_sweep_runs_the_missing_points_and_writes_the_same_report(whole
 
 
 def check_synced(folder, server):
-    """`wandb sync` brings all of a run that was mirrored offline."""
+    """`wandb sync` brings all of a run that was mirrored offline, by all of its starts."""
     server.runs.clear()
     server.artifacts.clear()
-    *_, offline = sorted(folder.glob("wandb/offline-run-*"), key=os.path.getmtime)
-    command = [sys.executable, "-m", "wandb", "sync", str(offline)]
+    command = [sys.executable, "-m", "wandb", "sync", str(folder / "wandb")]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     check_arrived(server, folder)

@@ -9,7 +9,7 @@ from rich.console import Console
 from posenc_jax.lab import report, runs
 from posenc_jax.lab.report import dashboard
 from scripts.dashboard import main
-from tests.support.report_runs import make_records, write_run
+from tests.support.report_runs import LENGTHS, make_records, write_run
 
 
 @pytest.fixture(scope="module")
@@ -30,24 +30,35 @@ def test_the_sections_and_what_is_in_them(workdir, capsys):
     text = capsys.readouterr().out
     actual = sections(text)
     assert list(actual) == ["Extrapolation", "Order", "Padding", "Claims", "Speed"]
-    by_length, by_position, shared, training, *media = (
-        p["config"] for p in actual["Extrapolation"]
+    by_length, *by_position, training = (
+        panel["config"] for panel in actual["Extrapolation"] if "x_axis" in panel["config"]
     )
-    assert shared["metrics"] == ["train/loss"]
+    media = [panel["config"] for panel in actual["Extrapolation"]]
+    assert training["metrics"] == ["train/loss"]
     assert by_length["x_axis"] == "length"
     title = "bits per byte by test length: lowest at 4× with rope, lower is better"
     assert by_length["chart_title"] == title
-    lines = {"by_length/bits_per_byte/rope", "by_length/bits_per_byte/randomized+rope"}
-    ends = {f"{line}/{end}" for line in lines for end in ("low", "high")}
-    assert set(by_length["metrics"]) == lines | ends
-    assert by_length["override_marks"] == dict.fromkeys(ends, "dotted")
-    assert by_position["x_axis"] == "position"
-    assert {key.rsplit("/", 1)[1] for key in training["metrics"]} == {"seed0", "seed1", "seed2"}
+    assert by_length["metrics"] == ["by_length/bits_per_byte"]
+    assert {panel["x_axis"] for panel in by_position} == {"position"}
+    keys = [f"by_position/bits_per_byte/{length}" for length in LENGTHS]
+    assert [panel["metrics"] for panel in by_position] == [[key] for key in keys]
     assert ["figures/by_length"] in [config.get("media_keys") for config in media]
-    (speed,) = (panel["config"]["metrics"] for panel in actual["Speed"])
-    assert all(key.startswith("test/evaluation_seconds/") for key in speed)
+    speed = [panel["config"]["metrics"] for panel in actual["Speed"]]
+    assert sorted(speed) == sorted([f"test/evaluation_seconds/{length}"] for length in LENGTHS)
     (order,) = actual["Order"]
     assert "configs/permutation.py" in json.dumps(order)
+
+
+@pytest.mark.thorough
+def test_a_line_is_an_encoding_of_a_run_and_holds_all_its_seeds(workdir):
+    text = dashboard.serialise(dashboard.workspace("me", "p", "n", [runs.read(workdir)]))
+    (runset,) = json.loads(text)["spec"]["section"]["run_sets"]
+    assert [(key["section"], key["name"]) for key in runset["grouping"]] == [
+        ("run", "group"), ("config", "encoding.value"),
+    ]  # fmt: skip
+    lines = [panel["config"] for panels in sections(text).values() for panel in panels
+             if "metrics" in panel["config"]]  # fmt: skip
+    assert {(line["group_agg"], line["group_area"]) for line in lines} == {("mean", "minmax")}
 
 
 @pytest.mark.thorough
@@ -57,7 +68,7 @@ def test_no_run_and_no_seed_is_hidden(workdir):
     assert json.loads(text)["spec"]["section"]["settings"]["max_runs"] == dashboard.MOST
     limits = [panel["config"]["limit"] for panels in sections(text).values() for panel in panels
               if "limit" in panel["config"]]  # fmt: skip
-    assert len(limits) == 5
+    assert len(limits) == 8
     assert set(limits) == {dashboard.MOST}
     # The control: what W&B's package does where it is told nothing.
     made.settings.max_runs = type(made.settings)().max_runs

@@ -16,7 +16,7 @@ from posenc_jax.lab.config.schema import ModelConfig, TrainConfig
 from posenc_jax.lab.hosts import chips
 from posenc_jax.lab.hosts.devices import peak_bytes
 from posenc_jax.lab.model import transformer
-from posenc_jax.lab.training.loop import Chunk, fit
+from posenc_jax.lab.training.loop import fit
 from posenc_jax.lab.training.step import State
 from posenc_jax.lab.training.throughput import (
     Meter,
@@ -135,12 +135,24 @@ def test_numbers_are_records_that_may_differ_between_equal_runs():
     assert "loss" not in runs.TIMES
 
 
-def test_typical_numbers_leave_out_the_first_steps_and_one_odd_chunk():
-    chunks = [Throughput(1 / s, s, 1 / s, 0.0, m) for s, m in [(9, 1), (2, 2), (2, 3), (5, 4)]]
+def test_typical_numbers_leave_out_compiling_and_one_odd_chunk():
+    nan = float("nan")
+    seconds = [(nan, 1), (2, 2), (2, 3), (5, 4)]
+    chunks = [Throughput(1 / s, s, 1 / s, 0.0, m) for s, m in seconds]
     assert typical(chunks)[:3] == (0.5, 2.0, 0.5)
     assert typical(chunks).peak_memory_gib == 4, "it only grows"
-    assert typical(chunks[:1]).step_seconds == 9
     assert typical(chunks).mfu is None
+    assert typical(chunks[:1]).words() == [], "nothing is known yet"
+    assert typical(chunks).words()
+
+
+def test_a_chunk_that_compiles_has_records_without_numbers():
+    meter = Meter(Work(100.0, 1e9), 1)
+    compiled, timed = meter(4, Timing(2.0, 0.5, compiles=True)), meter(4, Timing(2.0, 0.5))
+    assert compiled.values().keys() == timed.values().keys(), "whether resumed or not"
+    unknown = [name for name, value in compiled.values().items() if np.isnan(value)]
+    assert set(unknown) == timed.values().keys() - {"peak_memory_gib"}
+    assert not any(np.isnan(value) for value in timed.values().values())
 
 
 def test_words_of_the_terminal_are_short():
@@ -187,7 +199,7 @@ def timings(compute, read_data, validate=0.0):
             with stopwatch.reading():
                 clock.now += read_data
             free = max(free, clock.now) + compute
-            results.append(stopwatch.dispatched(Outputs(clock, free)))
+            results.append(stopwatch.dispatched(Outputs(clock, free), compiles=False))
             with stopwatch.pause():
                 if validate:
                     clock.now = free = free + validate
@@ -206,7 +218,7 @@ def test_a_pause_for_validation_is_in_no_step():
 
 def test_training_reads_the_time_of_each_chunk_and_waits_for_no_reader():
     """`read` of a chunk is called after the next one is dispatched."""
-    order = []
+    order, compiles = [], []
 
     def advance(state, data, rate_N):
         order.append("dispatched")
@@ -216,8 +228,10 @@ def test_training_reads_the_time_of_each_chunk_and_waits_for_no_reader():
         order.append("read")
         assert metrics["loss"].shape == (1, 2)
         assert 0 <= timing.waited <= timing.seconds
+        compiles.append(timing.compiles)
 
     state = State({}, {}, jnp.zeros(1, jnp.int32), jnp.zeros(1, jnp.int32))
     rates = lambda steps: jnp.zeros(len(steps))
-    fit(advance, rates, state, 6, 2, lambda steps: Chunk(None), read)
+    fit(advance, rates, state, 6, 2, lambda steps: None, read)
     assert order == ["dispatched", "dispatched", "read", "dispatched", "read", "read"]
+    assert compiles == [True, False, False]

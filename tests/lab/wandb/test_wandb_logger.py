@@ -1,17 +1,24 @@
-"""The copy of a run in W&B: its failures never stop the run."""
+"""The copy of a run in W&B: a run for each training, a report; its failures never stop ours."""
 
-import json
-import os
+import contextlib
+import itertools
 import subprocess
 import sys
+import threading
+import time
 import types
+from pathlib import Path
 
 import pytest
 
 from posenc_jax.lab import runs
 from posenc_jax.lab.hosts import failpoints
-from posenc_jax.lab.wandb import logger
-from tests.lab.runs.test_runs import CONFIG, RECORD, labelled, lines
+from posenc_jax.lab.wandb import client, logger
+from tests.lab.runs.test_runs import CONFIG, RECORD, labelled
+
+SEVERAL = CONFIG | {"encoding": {"name": "rope,alibi", "base": 1e4}, "task": {"name": "copy"}}
+CELL = {"mean": 2.5, "low": None, "high": None, "seeds": [2.5]}
+SUMMARY = {"metric": "bits_per_byte", "train_length": 4, "results": {"rope": {"8": CELL}}}
 
 
 @pytest.mark.thorough
@@ -25,39 +32,74 @@ def test_a_disabled_mirror_does_not_import_wandb(tmp_path):
     assert subprocess.run(run, check=False).returncode == 0
 
 
-class Fake:
-    """Stands in for W&B, and raises an error in the given modes and calls."""
+class FakeRun:
+    """A run of `Fake`; `history` is what W&B has of it, from all starts."""
 
-    def __init__(self, *refuses):
-        self.refuses, self.modes, self.rows, self.summary = refuses, [], [], {}
-        self.url, self.dir, self.group, self.project = "a page", "folder/files", "", "p"
+    def __init__(self, fake, history, given):
+        self.fake, self.history, self.given = fake, history, given
+        self.summary, self.ended = {}, None
+        self.url, self.dir, self.group, self.project = "a page", "d/wandb/r/files", "", "p"
         self.offline, self.settings = False, types.SimpleNamespace(base_url="")
-
-    def Settings(self, **settings):
-        return settings
-
-    def init(self, *, mode, **rest):
-        self.modes.append((mode, rest))
-        if mode in self.refuses:
-            raise RuntimeError("no answer\nat all")
-        return self
+        self.starting_step = len(history)
 
     def define_metric(self, *names, **options):
         pass
 
-    def log(self, row):
-        if "log" in self.refuses:
-            raise RuntimeError("full")
-        self.rows.append(row)
+    def log(self, row, step=None, commit=None):
+        self.fake.refuse("log", self)
+        self.history.append(row)
 
     def log_artifact(self, artifact):
-        if "artifact" in self.refuses:
-            raise RuntimeError("too large")
+        self.fake.refuse("artifact", self)
         return types.SimpleNamespace(wait=lambda: None)
 
     def finish(self, exit_code):
-        if "finish" in self.refuses:
-            raise RuntimeError("gone")
+        self.fake.refuse("finish", self)
+        self.ended = exit_code
+
+
+class Fake:
+    """Stands in for W&B, and raises an error in the given modes and calls.
+
+    opened: each run that was opened, in order.
+    histories: by id, what W&B has of a run.
+    """
+
+    def __init__(self, *refuses):
+        self.refuses, self.opened, self.histories = refuses, [], {}
+        self.setup_settings = types.SimpleNamespace(sweep_id="s")
+
+    def refuse(self, call, run):
+        if call in self.refuses:
+            raise RuntimeError({"log": "full", "artifact": "too large", "finish": "gone"}[call])
+
+    def Settings(self, **settings):
+        return settings
+
+    def setup(self):
+        return types.SimpleNamespace(settings=self.setup_settings)
+
+    def init(self, *, mode, id, **given):
+        run = FakeRun(self, self.histories.setdefault(id, []), {"mode": mode, "id": id, **given})
+        run.sweep_id = self.setup_settings.sweep_id
+        self.opened.append(run)
+        if mode in self.refuses:
+            raise RuntimeError("no answer\nat all")
+        return run
+
+    @property
+    def modes(self):
+        return [run.given["mode"] for run in self.opened]
+
+    @property
+    def report(self):
+        return next(run for run in self.opened if run.given["job_type"] == "report")
+
+    @property
+    def trained(self):
+        """(encoding, seed) -> the last run of a training that was opened."""
+        return {(run.given["config"]["encoding"], run.given["config"]["seed"]): run
+                for run in self.opened if run.given["job_type"] == "training"}  # fmt: skip
 
 
 @pytest.fixture
@@ -65,131 +107,243 @@ def wandb(monkeypatch):
     def use(*refuses):
         fake = Fake(*refuses)
         kind = lambda *args, **options: types.SimpleNamespace(add_file=lambda *a, **o: None)
-        parts = {"Table": kind, "Artifact": kind, "Api": kind, "Settings": fake.Settings}
+        parts = {"Table": kind, "Artifact": kind, "Api": kind, "Settings": fake.Settings,
+                 "setup": fake.setup}  # fmt: skip
         monkeypatch.setitem(sys.modules, "wandb", types.SimpleNamespace(init=fake.init, **parts))
         return fake
 
     return use
 
 
-def run_mirrored(path, mode="online", **options):
-    with runs.Run(path, CONFIG, {"mode": mode, **options}) as run:
-        run.log([RECORD])
-        run.log([RECORD])
-        cell = {"mean": 2.5, "low": None, "high": None, "seeds": [2.5]}
-        results = {"rope": {"8": cell}}
-        run.finish({"metric": "bits_per_byte", "train_length": 8, "results": results})
+def trained(seed=0, encoding="rope", step=10, value=1.0, metric="loss"):
+    return {**labelled(encoding=encoding, split="train"), "seed": seed, "step": step,
+            "value": value, "metric": metric}  # fmt: skip
+
+
+def run_mirrored(path, mode="online", config=SEVERAL, count=4, **options):
+    """A run of two encodings with two seeds."""
+    with runs.Run(path, config, {"mode": mode, **options}) as run:
+        run.trainings(count)
+        for name in ("rope", "alibi"):
+            run.log([trained(seed, name) for seed in (0, 1)])
+            run.log([{**labelled(encoding=name), "seed": seed} for seed in (0, 1)])
+            run.end_trainings()
+        run.finish(SUMMARY)
     return runs.read(path).records
 
 
-def test_an_online_mirror_gets_the_rows_and_prints_its_own_address(tmp_path, wandb, capsys):
+def test_each_training_is_a_run_with_the_same_keys_in_the_group_of_ours(tmp_path, wandb, capsys):
     fake = wandb()
-    run_mirrored(tmp_path, project="p", group="", tags=())
-    row = {"step": 10, "test/bits_per_byte/rope/L8/seed0": 2.5, "test/bits_per_byte/8": 2.5}
-    assert fake.rows[:2] == [row] * 2
-    by_length = {"length": 8, "by_length/bits_per_byte/rope": 2.5}
-    assert fake.rows[2] == by_length, "without an interval it has no ends"
-    assert [list(row) for row in fake.rows[3:]] == [["results"]]
-    assert fake.summary == {"test/bits_per_byte/rope/L8/mean": 2.5, "test/bits_per_byte/8": 2.5}
-    assert capsys.readouterr().out == "W&B: a page\n"
-    ((mode, given),) = fake.modes
-    assert mode == "online"
-    assert given["settings"]["init_timeout"] > 0
-    assert given["settings"]["finish_timeout"] > 0
-    assert given["project"] == "p"
-    assert "group" not in given
+    run_mirrored(tmp_path / "mine", project="p", group="", tags=("t",))
+    pairs = itertools.product(("rope", "alibi"), (0, 1))
+    assert list(fake.trained) == list(pairs)
+    for (encoding, seed), run in fake.trained.items():
+        test = {"test/bits_per_byte/8": 2.5, "length": 8, "by_length/bits_per_byte": 2.5}
+        assert run.history == [{"step": 10, "train/loss": 1.0}, {"step": 10, **test}]
+        assert run.given["config"].items() >= {"encoding": encoding, "seed": seed}.items()
+        assert run.given["config"]["encodings"] == {"name": "rope,alibi", "base": 1e4}
+        assert run.given["tags"] == ["t", "copy", encoding]
+        assert run.given["reinit"] == "create_new"
+        assert run.ended == 0
+    (group,) = {run.given["group"] for run in fake.opened}
+    assert group.startswith("mine-")
+    assert len({run.given["id"] for run in fake.opened}) == 5
+    assert fake.report.given["tags"] == ["t", "copy", "rope", "alibi"]
+    assert [set(row) for row in fake.report.history] == [{"results"}], "tables, and no curves"
+    assert fake.report.summary == {"test/bits_per_byte/8": 2.5, "extrapolation/mean": 2.5}
+    assert capsys.readouterr().out == "W&B: a page\n", "of the report alone"
+    settings = fake.report.given["settings"]
+    assert settings["init_timeout"] > 0
+    assert settings["finish_timeout"] > 0
+    assert fake.report.given["project"] == "p"
+    assert not (tmp_path / "mine" / "unsent").exists()
 
 
-def test_an_agent_of_a_sweep_names_the_run(tmp_path, wandb, monkeypatch, capsys):
+def test_a_sweeps_group_is_that_of_its_runs_too(tmp_path, wandb):
     fake = wandb()
-    run_mirrored(tmp_path / "a")
+    run_mirrored(tmp_path / "a", group="sweep")
+    assert {run.given["group"].split("-")[0] for run in fake.opened} == {"sweep/a"}
+
+
+def test_more_trainings_than_64_have_the_report_alone(tmp_path, wandb):
+    fake = wandb()
+    run_mirrored(tmp_path / "many", count=65)
+    assert len(fake.opened) == 1
+    fake = wandb()
+    run_mirrored(tmp_path / "few", count=64)
+    assert len(fake.opened) == 5, "control"
+
+
+def test_the_report_has_the_id_of_an_agent_of_a_sweep_and_its_objective(
+    tmp_path, wandb, monkeypatch
+):
+    fake = wandb()
     monkeypatch.setenv("WANDB_RUN_ID", "abc123")
+    run_mirrored(tmp_path / "a")
+    assert fake.report.given["id"] == "abc123"
+    assert {"train/loss": 1.0, "step": 10} in fake.report.history
+    assert fake.report.sweep_id == "s"
+    assert [run.sweep_id for run in fake.trained.values()] == [None] * 4
+    monkeypatch.delenv("WANDB_RUN_ID")
+    fake = wandb()
     run_mirrored(tmp_path / "b")
-    own, agents = (given["id"] for _, given in fake.modes)
-    assert agents == "abc123"
-    assert own != agents
+    assert fake.report.given["id"] != "abc123", "control"
+    assert not any("train/loss" in row for row in fake.report.history)
+
+
+@pytest.mark.parametrize(
+    ("task", "tags"),
+    [
+        ("copy", ["copy"]), ("tfds:wiki40b/en", ["tfds:wiki40b/en"]),
+        ("file:/home/me/x.txt", ["x.txt"]), ("tokens:/home/me/set/", ["set"]),
+        ("labels:tfds:ag_news", ["labels:tfds:ag_news"]), ("labels:../x.csv", ["x.csv"]),
+        ("x" * 65, []),
+    ],
+)  # fmt: skip
+def test_no_path_is_a_tag(tmp_path, wandb, task, tags):
+    fake = wandb()
+    run_mirrored(tmp_path, config=SEVERAL | {"task": {"name": task}})
+    assert fake.report.given["tags"] == [*tags, "rope", "alibi"]
 
 
 @pytest.mark.parametrize(
     ("refuses", "modes", "warnings"),
     [
-        (("online",), ["online", "offline"], ["logging offline"]),
+        (("online",), ["online"] + ["offline"] * 5, ["logging offline"]),
         (("online", "offline"), ["online", "offline"], ["logging offline", "not logging"]),
-        (("log",), ["online"], ["logging failed (full)"]),
-        (("artifact",), ["online"], ["sending the report failed (too large)"]),
-        (("finish",), ["online"], ["the end failed (gone)"]),
-        ((), ["online"], []),
+        (("log",), ["online"] * 2, ["logging failed (full)"]),
+        (("artifact",), ["online"] * 5, ["sending the report failed (too large)"]),
+        (("finish",), ["online"] * 3 + ["offline"] * 2,
+         [f"the end of {name}, seed {seed} failed (gone)" for name in ("rope", "alibi")
+          for seed in (0, 1)] + ["the end failed (gone)"]),
+        ((), ["online"] * 5, []),
     ],
-)
+)  # fmt: skip
 def test_no_failure_of_the_mirror_stops_a_run(tmp_path, wandb, capsys, refuses, modes, warnings):
     fake = wandb(*refuses)
-    assert run_mirrored(tmp_path) == [RECORD, RECORD]
-    assert [mode for mode, _ in fake.modes] == modes
+    assert len(run_mirrored(tmp_path)) == 8
+    assert fake.modes == modes
     said = capsys.readouterr().err.splitlines()
     assert len(said) == len(warnings)
     assert all(part in line for part, line in zip(warnings, said, strict=True))
+    assert (tmp_path / "unsent").exists() == (refuses not in ((), ("online",)))
 
 
-def test_by_position_records_have_names_and_an_axis_of_their_own(wandb, tmp_path):
-    fake = wandb()
-    with runs.Run(tmp_path, CONFIG, {"mode": "offline"}) as run:
-        run.log([RECORD, labelled(position=0), labelled(position=4)])
-    scalar, first, second = fake.rows
-    assert "position" not in scalar
-    key = "by_position/test/bits_per_byte/rope/L8/seed0"
-    assert (first, second) == ({"position": 0, key: 2.5}, {"position": 4, key: 2.5})
+STEPS = (20, 40, 60, 80)
 
 
-def test_runs_overlay_by_names_that_all_have_and_have_an_objective(tmp_path, wandb):
-    fakes = {}
-    for name in ("rope", "alibi"):
-        fakes[name] = wandb()
-        mean = {"mean": 2.0, "low": None, "high": None, "seeds": [2.0]}
-        rows = {"8": mean, "16": {**mean, "mean": 3.0}, "32": {**mean, "mean": 4.0}}
-        trained = {**labelled(encoding=name, split="train"), "metric": "loss"}
-        with runs.Run(tmp_path / name, CONFIG, {"mode": "online"}) as run:
-            run.log({**trained, "seed": seed, "value": seed + 1.0} for seed in (0, 1))
-            run.finish({"metric": "loss", "train_length": 8, "results": {name: rows}})
-    for name, fake in fakes.items():
-        assert fake.rows[0]["train/loss"] == 1.5, "the mean over seeds"
-        assert fake.rows[0][f"train/loss/{name}/L8/seed1"] == 2.0
-        assert fake.summary["extrapolation/mean"] == 3.5, "without the trained length"
-        assert fake.summary["test/loss/16"] == 3.0
-    shared = fakes["rope"].rows[0].keys() & fakes["alibi"].rows[0].keys()
-    assert shared == {"step", "train/loss"}, "control: all other names are of one encoding"
+def killed_and_resumed(path, fake, received):
+    """Two starts of a training: the first is killed at step 60, when W&B has `received` rows; the
+    second goes on from step 40. Returns the steps of the rows that W&B has in the end.
+    """
+    options = {"mode": "online"}
+    with contextlib.suppress(KeyboardInterrupt), runs.Run(path, SEVERAL, options) as run:
+        run.trainings(1)
+        for step in STEPS[:3]:
+            run.log([trained(step=step)])
+            if step == 40:
+                mark = run.journal.mark()
+        raise KeyboardInterrupt
+    (history,) = (history for history in fake.histories.values() if history)
+    del history[received:]
+    with runs.Run(path, SEVERAL, options) as run:
+        run.trainings(1)
+        run.journal.go_back("rope", mark)
+        for step in STEPS[2:]:
+            run.log([trained(step=step)])
+        run.end_trainings()
+        run.finish(SUMMARY)
+    return [row["step"] for row in history if "step" in row]
 
 
-def test_other_labels_are_in_a_curves_name_and_keep_curves_apart():
-    names = [logger.curve_name(labelled(task=task)) for task in ("copy", "sort")]
-    assert names[0] == "test/bits_per_byte/copy/rope/L8/seed0"
-    assert names[0] != names[1]
-    claim = {**RECORD, "labels": {"claim": "sin-5", "number": "gap", "split": "test"}}
-    assert logger.curve_name(claim) == "test/bits_per_byte/sin-5/gap/seed0"
+@pytest.mark.parametrize("received", range(4))
+def test_a_run_that_was_killed_and_resumed_has_each_row_once(tmp_path, wandb, received):
+    assert killed_and_resumed(tmp_path, wandb(), received) == list(STEPS)
 
 
-@pytest.mark.thorough
-def test_the_real_wandb_keeps_an_offline_mirror(tmp_path):
-    """In a process of its own: W&B leaves threads and a service behind."""
-    code = (
-        "import json, sys; from posenc_jax.lab import runs\n"
-        "with runs.Run(sys.argv[1], {'a': (1,)}, {'mode': 'offline', 'project': 'p'}) as run:\n"
-        "    run.log([json.loads(sys.argv[2])])\n"
-    )
-    env = os.environ | {"WANDB_DIR": str(tmp_path), "HOME": str(tmp_path)}
-    arguments = [sys.executable, "-c", code, str(tmp_path / "run"), json.dumps(RECORD)]
-    done = subprocess.run(arguments, env=env, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    assert "wandb sync" in done.stdout
-    (log,) = tmp_path.glob("wandb/offline-run-*/run-*.wandb")
-    content = log.read_bytes()
-    assert b"test/bits_per_byte/rope/L8/seed0" in content
-    assert b"test/bits_per_byte/8" in content
-    assert b"L9/seed0" not in content
-    assert lines(tmp_path / "run") == [RECORD]
+def test_the_control_that_sends_the_records_of_each_start_doubles_or_loses_rows(
+    tmp_path, wandb, monkeypatch
+):
+    def send(self, records):
+        for row in self._make_rows(records):
+            self.run.log(row)
+
+    monkeypatch.setattr(logger._Stream, "send", send)
+    assert killed_and_resumed(tmp_path / "a", wandb(), 3).count(60) == 2
+
+
+def test_what_an_earlier_start_left_unsent_is_sent_though_its_training_has_ended(tmp_path, wandb):
+    """W&B lost the rows of the first encoding, whose stages are not repeated."""
+    fake = wandb("finish")
+    options = {"mode": "online"}
+    with contextlib.suppress(KeyboardInterrupt), runs.Run(tmp_path, SEVERAL, options) as run:
+        run.trainings(2)
+        run.log([trained(encoding="alibi")])
+        run.end("alibi")
+        run.end_trainings()
+        raise KeyboardInterrupt
+    lost = fake.trained["alibi", 0].history
+    lost.clear()
+    fake.refuses = ()
+    with runs.Run(tmp_path, SEVERAL, options) as run:
+        run.trainings(2)
+        run.log([trained(encoding="rope")])
+        run.finish(SUMMARY)
+    assert lost == [{"step": 10, "train/loss": 1.0}]
+    assert fake.trained["alibi", 0].ended == 0
+    assert not (tmp_path / "unsent").exists()
+
+
+def test_training_waits_for_nothing_and_the_end_for_a_time_that_ten_trainings_do_not_lengthen(
+    tmp_path, wandb, monkeypatch, capsys
+):
+    """W&B takes a second to open a run, and longer to end one."""
+    fake, release = wandb(), threading.Event()
+    init = fake.init
+
+    def slow_init(**given):
+        if given["job_type"] == "training":
+            release.wait(1.0)
+        return init(**given)
+
+    monkeypatch.setattr(sys.modules["wandb"], "init", slow_init)
+    monkeypatch.setattr(client, "FINISH_SECONDS", 0.0)
+    with runs.Run(tmp_path, SEVERAL, {"mode": "online"}) as run:
+        run.trainings(10)
+        start = time.monotonic()
+        for name in ("rope", "alibi"):
+            run.log([trained(seed, name) for seed in range(5)])
+            run.end_trainings()
+        assert time.monotonic() - start < 0.5
+        run.finish(SUMMARY)
+        start = time.monotonic()
+    assert 0.9 < time.monotonic() - start < 2.5, "the ten take longer, one after another"
+    release.set()
+    assert "no answer in 1 s" in capsys.readouterr().err
+    content = logger.Unsent(tmp_path)
+    assert content.report
+    assert ("rope", 0) in content.trainings, "so it is sent at the next start"
+
+
+def test_files_without_a_row_of_a_killed_start_are_deleted_and_others_stay(tmp_path, monkeypatch):
+    monkeypatch.delenv("WANDB_DIR", raising=False)
+    sizes = {
+        "offline-run-1-abc/run-abc.wandb": 7,
+        "offline-run-2-abc-0f/run-abc-0f.wandb": 7,
+        "offline-run-3-abc/run-abc.wandb": 99,
+        "offline-run-4-xyz/run-xyz.wandb": 7,
+    }
+    for name, size in sizes.items():
+        path = tmp_path / "wandb" / name
+        path.parent.mkdir(parents=True)
+        path.write_bytes(b"x" * size)
+    client.delete_empty(tmp_path, "abc")
+    left = [path.parent.name for path in Path(tmp_path, "wandb").glob("*/*.wandb")]
+    assert sorted(left) == ["offline-run-3-abc", "offline-run-4-xyz"]
 
 
 def test_a_report_that_was_not_sent_is_sent_at_the_next_start_once(tmp_path, wandb, monkeypatch):
-    tables = lambda fake: [row for row in fake.rows if "results" in row]
+    tables = lambda fake: [row for run in fake.opened for row in run.history if "results" in row]
 
     def killed(name):
         if name == "finished":
@@ -199,16 +353,17 @@ def test_a_report_that_was_not_sent_is_sent_at_the_next_start_once(tmp_path, wan
     monkeypatch.setattr(failpoints, "reach", killed)
     with pytest.raises(KeyboardInterrupt):
         run_mirrored(tmp_path)
-    assert runs.run_status(tmp_path, CONFIG) == "finished"
+    assert runs.run_status(tmp_path, SEVERAL) == "finished"
     assert tables(fake) == []
-    runs.send_report(tmp_path, CONFIG, {"mode": "disabled"})
-    (_, first), *rest = fake.modes
-    assert not rest
+    runs.send_report(tmp_path, SEVERAL, {"mode": "disabled"})
+    assert len(fake.opened) == 5
     for _ in range(2):
-        runs.send_report(tmp_path, CONFIG, {"mode": "online"})
-    assert len(tables(fake)) == 1
-    assert [given["id"] for _, given in fake.modes] == [first["id"]] * 2, "the same run, once more"
-    assert fake.summary["test/bits_per_byte/rope/L8/mean"] == 2.5
+        runs.send_report(tmp_path, SEVERAL, {"mode": "online"})
+    assert len(fake.opened) == 6
+    first, again = fake.opened[0], fake.opened[-1]
+    assert first.given["id"] == again.given["id"], "the same run, once more"
+    assert ["results" in row for row in again.history] == [True]
+    assert again.summary["test/bits_per_byte/8"] == 2.5
 
 
 def test_a_report_that_wandb_refuses_is_sent_again_and_an_accepted_one_is_not(tmp_path, wandb):
@@ -216,9 +371,17 @@ def test_a_report_that_wandb_refuses_is_sent_again_and_an_accepted_one_is_not(tm
     run_mirrored(tmp_path / "taken")
     fake = wandb("artifact")
     run_mirrored(tmp_path / "refused")
-    runs.send_report(tmp_path / "taken", CONFIG, {"mode": "online"})
-    assert len(fake.modes) == 1, "control: nothing was left to send"
+    runs.send_report(tmp_path / "taken", SEVERAL, {"mode": "online"})
+    assert len(fake.opened) == 5, "control: nothing was left to send"
     fake.refuses = ()
-    runs.send_report(tmp_path / "refused", CONFIG, {"mode": "online"})
-    assert len(fake.modes) == 2
+    runs.send_report(tmp_path / "refused", SEVERAL, {"mode": "online"})
+    assert len(fake.opened) == 6
     assert not (tmp_path / "refused" / "unsent").exists()
+
+
+def test_a_run_without_encodings_has_the_report_alone(tmp_path, wandb):
+    fake = wandb()
+    with runs.Run(tmp_path, CONFIG, {"mode": "online"}) as run:
+        run.log([RECORD])
+        run.finish({"own": 1})
+    assert len(fake.opened) == 1
