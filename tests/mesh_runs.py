@@ -18,7 +18,7 @@ from posenc_jax.lab import tasks
 from posenc_jax.lab.config.schema import EvalConfig, ModelConfig, TrainConfig
 from posenc_jax.lab.hosts import processes
 from posenc_jax.lab.model import transformer
-from posenc_jax.lab.runs.checkpoints import Checkpoints, fill
+from posenc_jax.lab.runs.checkpoints import Checkpoints
 from posenc_jax.lab.training import evaluation, loop
 from scripts.accelerators.collectives import collectives
 
@@ -26,7 +26,9 @@ HALF, STEPS = 3, 6
 
 
 class Case(NamedTuple):
-    """What is trained; with `goes_on`, from the checkpoint of that case at half the steps."""
+    """What is trained; with `goes_on`, from the checkpoint of that case at half the steps, made
+    with so many devices and processes: "fsdp@4x2".
+    """
 
     name: str
     seeds: int = 1
@@ -41,8 +43,10 @@ CASES = {
         Case("rows"),
         Case("seeds", seeds=8),
         Case("fsdp", fsdp=True),
-        Case("rows to fsdp", fsdp=True, goes_on="rows"),
-        Case("fsdp to rows", goes_on="fsdp"),
+        Case("rows to fsdp", fsdp=True, goes_on="rows@1x1"),
+        Case("fsdp to rows", goes_on="fsdp@8x1"),
+        Case("eight to four", fsdp=True, goes_on="fsdp@8x1"),
+        Case("two processes to one", goes_on="fsdp@4x2"),
         Case("random", seeds=2, encoding="shifted+sinusoidal"),
     )
 }
@@ -69,16 +73,18 @@ class Half:
         self._folder, self._case = folder, case
 
     def restore(self, fresh: Any) -> Any:
+        self.step = HALF if self._case.goes_on else 0
         if not self._case.goes_on:
             return fresh
-        return fill(fresh, Checkpoints(self._folder / self._case.goes_on).read(HALF).leaves)
+        return Checkpoints(self._folder / self._case.goes_on).restore(HALF, fresh)
 
     def due(self, step: int) -> bool:
         return True
 
     def save(self, step: int, state: Any) -> None:
         if step == HALF and not self._case.goes_on:
-            checkpoints = Checkpoints(self._folder / self._case.name)
+            by = f"{self._case.name}@{jax.device_count()}x{jax.process_count()}"
+            checkpoints = Checkpoints(self._folder / by)
             checkpoints.save(step, state, {})
             checkpoints.wait()
 

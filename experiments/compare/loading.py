@@ -66,7 +66,7 @@ def load(
     config = read_config(path)
     row = _row(path, config, encoding)
     checkpoint = source.find(path, row.name, step)
-    trained, leaves = source.read_weights(checkpoint)
+    trained, leaves = source.seeds(checkpoint), source.read_weights(checkpoint)
     seed = trained[0] if seed is None else seed
     if seed not in trained:
         raise FieldError("seed", f"{seed}: {path} has the seeds {', '.join(map(str, trained))}")

@@ -228,7 +228,9 @@ def begin(config: schema.TrainedConfig, row: Any, run: runs.Run, fresh: State) -
     checkpoint = _recorded(config, row.name, run)
     print(f"{row.name}: starts from {checkpoint.described()}", flush=True)
     if config.start.what == "state":
-        return fill(fresh, _of_seeds(config, checkpoint, *source.read_state(checkpoint)))
+        if source.seeds(checkpoint) == [*config.seed_range]:
+            return source.restore(checkpoint, fresh)
+        return fill(fresh, _of_seeds(config, checkpoint, source.read_state(checkpoint)))
     leaves = _weights(config, checkpoint)
     params = fill(fresh.params, _fitting(row.name, fresh.params, leaves))
     return from_weights(config.train, fresh, params)
@@ -262,19 +264,17 @@ def _weights(config: schema.TrainedConfig, checkpoint: Source) -> Mapping[str, n
         params = pretrained.load(checkpoint.run).params
         for_all = lambda leaf: np.broadcast_to(leaf, (config.seeds, *leaf.shape))
         return {name: for_all(leaf) for name, leaf in named_leaves(params).items()}
-    return _of_seeds(config, checkpoint, *source.read_weights(checkpoint))
+    return _of_seeds(config, checkpoint, source.read_weights(checkpoint))
 
 
 def _of_seeds(
-    config: schema.TrainedConfig,
-    checkpoint: Source,
-    trained: list[int],
-    leaves: Mapping[str, np.ndarray],
+    config: schema.TrainedConfig, checkpoint: Source, leaves: Mapping[str, np.ndarray]
 ) -> Mapping[str, np.ndarray]:
     """The arrays [S, ...] of the config's seeds, which are among the trained ones.
 
     Refused: the checkpoint lacks one.
     """
+    trained = source.seeds(checkpoint)
     for seed in config.seed_range:
         if seed not in trained:
             raise Refused(f"{checkpoint.described()}: no seed {seed}; it has {trained}")

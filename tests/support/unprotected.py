@@ -10,7 +10,7 @@ import sys
 import train
 from experiments import job, parallel_rows
 from posenc_jax.lab.hosts import signals
-from posenc_jax.lab.runs import checkpoints, journal, lock, resume
+from posenc_jax.lab.runs import checkpoints, journal, lock
 from posenc_jax.lab.wandb import client
 
 
@@ -28,11 +28,12 @@ def rollback() -> None:
 def optimizer() -> None:
     """Only the parameters are restored, not the optimizer's state."""
 
-    def fill(tree, leaves):
-        full = checkpoints.fill(tree, leaves)
-        return full._replace(opt=tree.opt)
+    restore = checkpoints.Checkpoints.restore
 
-    resume.fill = fill
+    def restore_without(self, step, like):
+        return restore(self, step, like)._replace(opt=like.opt)
+
+    checkpoints.Checkpoints.restore = restore_without
 
 
 def default_signals() -> None:

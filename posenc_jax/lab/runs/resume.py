@@ -8,7 +8,7 @@ from posenc_jax.lab.config.schema import CheckpointConfig
 from posenc_jax.lab.hosts import processes, signals
 from posenc_jax.lab.hosts.exit_status import NotWritten
 from posenc_jax.lab.hosts.files import folder_name
-from posenc_jax.lab.runs.checkpoints import Checkpoint, Checkpoints, fill
+from posenc_jax.lab.runs.checkpoints import Checkpoints
 from posenc_jax.lab.runs.run import Run
 
 
@@ -44,20 +44,18 @@ class StageCheckpoints:
         Raises:
           Refused: names a leaf that does not fit `fresh`.
         """
-        checkpoint = self._find()
-        self.step = processes.from_first(checkpoint.step if checkpoint else 0)
+        step, note = self._find()
+        self.step = processes.from_first(step)
         whole = self.step == self._steps and self._run.ended(self._stage)
         if not whole:
             if self._run.journal is not None:
-                self._run.journal.go_back(
-                    self._stage, checkpoint.note["mark"] if checkpoint else None
-                )
+                self._run.journal.go_back(self._stage, note.get("mark"))
             self._checkpoints.delete_after(self.step)
         if self.step < self._steps:
             self._run.begin(f"{self._stage}, step {self.step} of {self._steps}")
         if not self.step:
             return fresh
-        return fill(fresh, (checkpoint or self._checkpoints.read(self.step)).leaves)
+        return self._checkpoints.restore(self.step, fresh)
 
     def due(self, step: int) -> bool:
         """Returns whether to save after `step` steps: `seconds` have passed, the step is one to
@@ -81,14 +79,16 @@ class StageCheckpoints:
             self._checkpoints.wait()
         signals.stop_if_requested()
 
-    def _find(self) -> Checkpoint | None:
+    def _find(self) -> tuple[int, dict[str, Any]]:
+        """Returns the step of the newest checkpoint that fits the records, and its note; 0 and {}
+        if there is none, and in a process without records.
+        """
         journal = self._run.journal
-        if journal is None:
-            return None
-        for checkpoint in self._checkpoints.newest():
-            if journal.holds(checkpoint.note.get("mark")):
-                return checkpoint
-            where = f"{self._stage}, step {checkpoint.step}"
+        for step in self._checkpoints.verified() if journal else ():
+            note = self._checkpoints.note(step)
+            if journal and journal.holds(note.get("mark")):
+                return step, note
+            where = f"{self._stage}, step {step}"
             print(f"{where}: not used: metrics.jsonl is not as it was then",
                   file=sys.stderr, flush=True)  # fmt: skip
-        return None
+        return 0, {}

@@ -8,7 +8,7 @@ import numpy as np
 
 from posenc_jax.lab.hosts.exit_status import Refused
 from posenc_jax.lab.hosts.files import folder_name, read_object
-from posenc_jax.lab.runs.checkpoints import MANIFEST, Checkpoints, verify
+from posenc_jax.lab.runs.checkpoints import ITEMS, MANIFEST, OTHERS, Checkpoints, verify
 from posenc_jax.lab.runs.journal import read_progress
 from posenc_jax.options import FieldError, choices_for
 
@@ -119,18 +119,30 @@ def find_stage(run: Path, stage: str, trained: str = "") -> str:
     return has[0]
 
 
-def read_state(source: Source) -> tuple[list[int], dict[str, np.ndarray]]:
-    """The seeds of a training's checkpoint, and its arrays by name, [S, ...]; see
-    `checkpoints.named_leaves`.
-    """
-    leaves = Checkpoints(stage_folder(source.run, source.stage)).read(source.step).leaves
-    return leaves[".seed"].tolist(), leaves
+def seeds(source: Source) -> list[int]:
+    """The seeds of a training's checkpoint."""
+    return _checkpoints(source).read(source.step, [OTHERS]).leaves[".seed"].tolist()
 
 
-def read_weights(source: Source) -> tuple[list[int], dict[str, np.ndarray]]:
-    """The seeds of a training's checkpoint, and the weights by their names in the model, [S, ...]:
-    their average, if the training averaged them.
+def restore(source: Source, like: Any) -> Any:
+    """The state of a training as `like` has it; see `Checkpoints.restore`."""
+    return _checkpoints(source).restore(source.step, like)
+
+
+def read_state(source: Source) -> dict[str, np.ndarray]:
+    """The arrays of a training by name, [S, ...]; see `checkpoints.named_leaves`."""
+    return _checkpoints(source).read(source.step).leaves
+
+
+def read_weights(source: Source) -> dict[str, np.ndarray]:
+    """The weights by their names in the model, [S, ...]: their average, if the training averaged
+    them.
     """
-    seeds, leaves = read_state(source)
-    part = ".average" if any(name.startswith(".average") for name in leaves) else ".params"
-    return seeds, {n.removeprefix(part): leaf for n, leaf in leaves.items() if n.startswith(part)}
+    for item in ("average", "weights"):
+        if leaves := _checkpoints(source).read(source.step, [item]).leaves:
+            return {name.removeprefix(ITEMS[item]): leaf for name, leaf in leaves.items()}
+    raise Refused(f"{source.described()}: it holds no weights")
+
+
+def _checkpoints(source: Source) -> Checkpoints:
+    return Checkpoints(stage_folder(source.run, source.stage))

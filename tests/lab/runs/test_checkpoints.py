@@ -1,5 +1,6 @@
 """Checkpoints: restored to the bit or not at all; a damaged one is named and the next one used."""
 
+import shutil
 import sys
 import threading
 from typing import NamedTuple
@@ -7,6 +8,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+import orbax.checkpoint as ocp
 import pytest
 
 from posenc_jax import make
@@ -14,6 +16,7 @@ from posenc_jax.encoding import Dims
 from posenc_jax.lab.hosts.exit_status import Diverged, NotWritten, Refused
 from posenc_jax.lab.runs import checkpoints
 from posenc_jax.lab.runs.checkpoints import Checkpoints, fill, named_leaves
+from posenc_jax.lab.training.step import State
 from tests.support import damaged_files
 
 
@@ -67,6 +70,42 @@ def test_old_checkpoints_are_deleted_and_newer_ones_on_request(tmp_path):
     assert [actual.step for actual in kept.newest()] == [3, 2]
     kept.delete_after(2)
     assert [actual.step for actual in kept.newest()] == [2]
+
+
+def test_items_are_apart_and_one_is_read_without_the_rest(tmp_path):
+    kept, state = Checkpoints(tmp_path), State(tree().params, {"mu": jnp.ones(2)}, *tree().step)
+    kept.save(1, state, {"mark": 1})
+    kept.wait()
+    items = {path.name for path in (tmp_path / "1").iterdir() if path.is_dir()}
+    assert items == {"weights", "optimizer", "progress", "note"}
+    shutil.rmtree(tmp_path / "1" / "optimizer")
+    weights = kept.read(1, ["weights"])
+    assert {checkpoints.item_of(name) for name in weights.leaves} == {"weights"}
+    np.testing.assert_array_equal(weights.leaves[".params['kernel']"], state.params["kernel"])
+    assert kept.read(1, ["average"]).leaves == {}
+    assert [*kept.newest()] == [], "control: the whole is damaged"
+
+
+def test_a_checkpoint_of_an_earlier_version_is_read(tmp_path):
+    """One item had all arrays."""
+    leaves = {n: np.array(leaf) for n, leaf in named_leaves(tree()).items() if leaf.size}
+    args = ocp.args.Composite(state=ocp.args.StandardSave(leaves), note=ocp.args.JsonSave({}))
+    with ocp.CheckpointManager(tmp_path) as manager:
+        manager.save(1, args=args)
+    checkpoints.write_manifest(tmp_path / "1")
+    kept = Checkpoints(tmp_path)
+    assert not (tmp_path / "1" / "weights").exists()
+    assert kept.read(1, ["progress"]).leaves.keys() == {".step"}
+    for a, b in zip(*map(jax.tree.leaves, (kept.restore(1, tree(7.0)), tree())), strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_steps_to_keep_are_never_deleted(tmp_path):
+    kept = Checkpoints(tmp_path, keep=1, at=(2,))
+    for step in (1, 2, 3, 4):
+        kept.save(step, tree(step), {})
+    kept.wait()
+    assert sorted(int(path.name) for path in tmp_path.iterdir()) == [2, 4]
 
 
 @pytest.mark.thorough

@@ -46,12 +46,14 @@ def runs(tmp_path_factory, kept_programs):
         address = f"127.0.0.1:{free.getsockname()[1]}"
     both = [
         started(
-            folder, ["fsdp", "rows to fsdp"], 2,
+            folder, ["fsdp", "rows to fsdp", "eight to four"], 2,
             zip(processes.OURS, ("2", str(process), address), strict=True),
         )
         for process in range(2)
     ]  # fmt: skip
-    return {"one": one, "eight": eight, "two": [said(process) for process in both]}
+    two = [said(process) for process in both]
+    one["two processes to one"] = trained(folder, "two processes to one")
+    return {"one": one, "eight": eight, "two": two}
 
 
 def close(actual, wanted, key="losses", first=0):
@@ -93,10 +95,14 @@ def test_two_processes_of_two_devices_give_them_too(runs):
 
 
 def test_a_checkpoint_goes_on_with_any_number_of_devices(runs):
-    """1 to 8, 8 to 1, and 1 to two processes of 2; over many, the state is spread."""
+    """1 to 8, 8 to 1, 1 and 8 to two processes of 2, and these to 1; over many, the state is
+    spread, and each process writes and reads its share.
+    """
     wanted = runs["one"]["rows"]
     for actual in (
-        runs["eight"]["rows to fsdp"], runs["one"]["fsdp to rows"], runs["two"][1]["rows to fsdp"]
+        runs["eight"]["rows to fsdp"], runs["one"]["fsdp to rows"],
+        *(runs["two"][1][case] for case in ("rows to fsdp", "eight to four")),
+        runs["one"]["two processes to one"],
     ):  # fmt: skip
         assert close(actual, wanted, first=HALF)
         assert close(actual, wanted, "scores")
