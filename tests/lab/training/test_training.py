@@ -211,8 +211,8 @@ def test_trainings_of_other_lengths_rates_and_schedules_share_a_program():
     def program(**changes):
         config = CONFIG.model_copy(update=changes)
         state = init_runner(model, optimizer(config), 1).eval_shape()
-        runner = chunk_runner(model, TASK, config, True)
-        return runner.lower(state, TASK.data, rates(config, range(2))).as_text()
+        runner, batches = chunk_runner(model, config, True), training_batches(TASK, config)
+        return runner.lower(state, batches.shapes(1, 2), rates(config, range(2))).as_text()
 
     wsd = CONFIG.schedule.model_copy(update={"name": "wsd"})
     plain = program()
