@@ -26,14 +26,14 @@ FLAGS = (
     "--config.train.steps=240", "--config.train.chunk=10", "--config.train.warmup=20",
     "--config.eval.lengths=(32,64,128,256)", "--config.wandb.mode=online",
 )  # fmt: skip
-# Key -> its axis, and whether axis and value are logarithmic.
+# Key -> its axis, and whether that is logarithmic.
 PANELS = {
-    "train/loss": ("step", False, False),
-    "valid/loss": ("step", False, False),
-    "by_length/bits_per_byte": ("length", True, False),
-    "by_position/bits_per_byte/256": ("position", True, False),
-    "train/tokens_per_second": ("step", False, False),
-    "train/grad_norm": ("step", False, True),
+    "train/loss": ("step", False),
+    "valid/loss": ("step", False),
+    "by_length/bits_per_byte": ("length", True),
+    "by_position/bits_per_byte/256": ("position", True),
+    "train/tokens_per_second": ("step", False),
+    "train/grad_norm": ("step", False),
 }
 
 
@@ -67,7 +67,7 @@ def draw(runs: Sequence[Mapping[str, Any]]) -> Figure:
     return figure
 
 
-def panel(axes: Axes, key: str, runs, styles, axis: str, log_x: bool, log_y: bool) -> None:
+def panel(axes: Axes, key: str, runs, styles, axis: str, log_x: bool) -> None:
     """All runs that have the key, as W&B draws them: the report is one, if it has it."""
     for run in runs:
         points = [(row[axis], row[key]) for row in run["history"] if key in row]
@@ -79,12 +79,7 @@ def panel(axes: Axes, key: str, runs, styles, axis: str, log_x: bool, log_y: boo
     if log_x:
         axes.set_xscale("symlog" if axis == "position" else "log", base=2)
         axes.xaxis.set_major_formatter("{x:g}")
-    if log_y:
-        axes.set_yscale("log")
-        axes.yaxis.set_major_formatter("{x:g}")
-        axes.yaxis.set_minor_formatter("{x:g}")
-    else:
-        axes.yaxis.set_major_formatter("{x:,g}")
+    axes.yaxis.set_major_formatter("{x:,g}")
 
 
 if __name__ == "__main__":

@@ -262,7 +262,12 @@ class EvalConfig(Part):
 
 
 class WandbConfig(Part):
-    """Logging to Weights & Biases; `checkpoint` uploads the checkpoints as well."""
+    """Logging to Weights & Biases, where each training is a run, and our run their group.
+
+    group:      the groups of our runs begin with it, such as the name of a sweep.
+    job_type:   of the trainings; that of the run with tables and figures is "report".
+    checkpoint: the checkpoints are uploaded as well.
+    """
 
     mode: Literal["disabled", "offline", "online"] = "disabled"
     project: str = "posenc_jax"

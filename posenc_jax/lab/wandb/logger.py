@@ -53,7 +53,10 @@ class Unsent:
         self._path, self._lock = folder and folder / UNSENT, threading.Lock()
         self.id, self.report, self.trainings = id, False, set[Training]()
         if self._path is not None and self._path.is_file():
-            content = json.loads(self._path.read_text("utf-8"))
+            text = self._path.read_text("utf-8")
+            # Until version 0.2 the file held the id alone, and meant the report.
+            old = {"id": text, "report": True, "trainings": []}
+            content = json.loads(text) if text.startswith("{") else old
             self.id, self.report = content["id"], content["report"]
             self.trainings = {(encoding, seed) for encoding, seed in content["trainings"]}
 

@@ -1,6 +1,8 @@
 """Stages of an experiment: what is read after training is compiled while it runs."""
 
+import importlib
 import threading
+import types
 from typing import Any
 
 import numpy as np
@@ -108,3 +110,29 @@ def test_a_length_that_does_not_fit_is_a_fact_with_its_reason(tmp_path):
         entry = {"encoding": "nope", "length": 16, "reason": "needs more"}
         assert record.facts["not_measured"] == [entry]
         assert len(record.records()) == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "encodings"),
+    [
+        ("multimodal", "rope,mrope"),
+        pytest.param("vision", "swin_2d,nope", marks=pytest.mark.thorough),
+    ],
+)
+def test_the_trainings_that_a_run_announces_are_those_of_its_rows(
+    name, encodings, tmp_path, monkeypatch
+):
+    """W&B shows a run for each of them, if they are not too many."""
+    config = importlib.import_module(f"configs.{name}").get_config(f"{encodings},quick")
+    checked, announced, rows = experiments.check(config.to_dict()), [], []
+    run: Any = types.SimpleNamespace(
+        trainings=announced.append, end_trainings=lambda: None, ended=lambda stage: False,
+        fact=lambda **facts: None, is_writer=False, path=tmp_path, facts={},
+    )  # fmt: skip
+    state = types.SimpleNamespace(weights=None)
+    monkeypatch.setattr(comparison, "train_row", lambda c, row, run: rows.append(row.name) or state)
+    monkeypatch.setattr(comparison, "evaluate", lambda row, run, params: None)
+    importlib.import_module(f"experiments.compare.{name}.run").measure(checked, run)
+    assert rows == checked.row_names
+    assert announced == [len(rows) * checked.seeds]
+    assert len(rows) > len(checked.encoding.names), "control: a method may have several rows"

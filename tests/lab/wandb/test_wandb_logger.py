@@ -366,6 +366,15 @@ def test_a_report_that_was_not_sent_is_sent_at_the_next_start_once(tmp_path, wan
     assert again.summary["test/bits_per_byte/8"] == 2.5
 
 
+def test_the_report_of_a_run_of_an_earlier_version_is_sent_too(tmp_path, wandb):
+    fake = wandb()
+    run_mirrored(tmp_path, mode="disabled")
+    (tmp_path / "unsent").write_text("12345678")  # the id, as those versions wrote it
+    runs.send_report(tmp_path, SEVERAL, {"mode": "online"})
+    assert [run.given["id"] for run in fake.opened] == ["12345678"]
+    assert not (tmp_path / "unsent").exists()
+
+
 def test_a_report_that_wandb_refuses_is_sent_again_and_an_accepted_one_is_not(tmp_path, wandb):
     wandb()
     run_mirrored(tmp_path / "taken")
