@@ -18,6 +18,7 @@ and proofs.npz, queries, keys and weights of the first layer of each kind.
 # pyright: reportMissingImports=false
 
 import argparse
+import functools
 import importlib
 import inspect
 import json
@@ -28,6 +29,7 @@ import sys
 import traceback
 import warnings
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import torch
@@ -116,7 +118,7 @@ SETTINGS: dict[str, dict[str, dict[str, Any]]] = {
 # What of a config is frozen: fields of positions and sizes.
 POSITIONAL = re.compile(
     "rope|rotary|position|sliding|window|layer_types|chunk|temperature|attn_scale|floor_scale"
-    "|head|local_attention|qk_rope|hidden_size|n_embd|d_model|layers|block_types|every"
+    "|head|local_attention|qk_rope|hidden_size|n_embd|d_model|layers|block_types|every|pad_token"
 )
 TABLE = re.compile("pos_?emb|position.*emb|embed_positions|pos_embed|wpe|positions_embed")
 KEPT = {
@@ -183,8 +185,16 @@ def model_class(cls: type[PretrainedConfig]) -> type:
                     found += [] if "PreTrained" in name or "For" in name else [thing]
     if not found:
         return transformers.AutoModel._model_mapping[cls]
-    last = ("Model", "TextModel", "Encoder", "Decoder", "Transformer")
-    return max(found, key=lambda thing: thing.__name__.endswith(last))
+    ends = ("Encoder", "Decoder", "Transformer", "TextModel", "Model")  # the last one is best
+
+    def rank(thing) -> tuple[int, int]:
+        name = thing.__name__
+        part = name.endswith(("EncoderModel", "DecoderModel"))
+        return max(
+            (n for n, end in enumerate(ends) if name.endswith(end)), default=-1
+        ) - part, -len(name)
+
+    return max(found, key=rank)
 
 
 class Notes:
@@ -314,6 +324,80 @@ def frozen(config: PretrainedConfig, arrays: dict[str, np.ndarray]) -> dict[str,
     return kept
 
 
+def at_input(model, inputs: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """What is read or made of positions at the input, by part: "encoder", "decoder", or ""."""
+    notes: dict[str, dict[str, Any]] = {}
+
+    part_of = lambda name: next((p for p in ("encoder", "decoder") if f"{p}." in name), "")
+    tables = {
+        id(module.weight): name
+        for name, module in model.named_modules()
+        if isinstance(module, torch.nn.Embedding) and TABLE.search(name.rpartition(".")[2])
+    }
+    plain_embedding = torch.nn.functional.embedding
+
+    def embedding(ids, weight, *args, **options):
+        if (name := tables.get(id(weight))) is not None and not made_of_sines(model, name):
+            rows = ids.flatten()[:TIME].tolist()
+            notes[part_of(name)] = {"ids": rows, "rows": len(weight)}
+        return plain_embedding(ids, weight, *args, **options)
+
+    def note(name, module, args, output):
+        if torch.is_tensor(output) and part_of(name) not in notes:
+            code_TD = output.reshape(-1, output.shape[-1])[:TIME]
+            notes[part_of(name)] = {"code": code_TD.numpy()}
+
+    hooks = []
+    for name, module in model.named_modules():
+        if TABLE.search(name.rpartition(".")[2]) and not list(module.children()):
+            hooks.append(module.register_forward_hook(functools.partial(note, name)))
+    with mock.patch("torch.nn.functional.embedding", embedding):
+        model(**inputs)
+    for hook in hooks:
+        hook.remove()
+    return notes
+
+
+def made_of_sines(model, name: str) -> bool:
+    """Whether a table is sines, which are no parameters."""
+    return "inusoid" in type(model.get_submodule(name)).__name__
+
+
+def proved_at_input(kind: str, cls: type[PretrainedConfig]) -> list[tuple[dict, dict]]:
+    """What is noted of a type that adds positions at the input: a row for each part."""
+    from goldens.compared import input_gap
+
+    from posenc_jax import Encoding, parts_from_huggingface
+
+    config = small(kind, cls)
+    model = model_class(cls)(config)
+    sines = {
+        name: module.weight.clone()
+        for name, module in model.named_modules()
+        if "inusoid" in type(module).__name__ and isinstance(module, torch.nn.Embedding)
+    }
+    model = reset(model, kind).float()
+    for name, weight in sines.items():
+        model.get_submodule(name).weight.data = weight
+    fields, rows = plain(config), []
+    answers = parts_from_huggingface(fields)
+    with torch.no_grad():
+        inputs, _ = inputs_of(model, config)
+        if "decoder" in answers:
+            inputs["decoder_input_ids"] = inputs["input_ids"]
+        for part, seen in at_input(model, inputs).items():
+            answer = answers[part if part in answers else ""]
+            if not isinstance(answer, Encoding):
+                raise ValueError(answer)
+            code = seen.pop("code", None)
+            error = input_gap(answer, seen.get("ids"), seen.get("rows"), code)
+            note = {"case": f"{kind} {part}".strip(), "type": kind, "config": fields, "part": part}
+            rows.append((note | seen | {"error": error}, {} if code is None else {"code": code}))
+    if not rows:
+        raise ValueError("nothing was seen at the input")
+    return rows
+
+
 def plain(config: PretrainedConfig) -> dict[str, Any]:
     """The config as its file has it."""
     fields = json.loads(config.to_json_string(use_diff=False))
@@ -365,6 +449,30 @@ def tables(cls: type[PretrainedConfig]) -> dict[str, list[int]]:
     }
 
 
+def save_inputs(chosen: list[str], classes: dict[str, type[PretrainedConfig]]) -> None:
+    """Freezes what models add at their input."""
+    notes, files = [], {}
+    for kind in chosen:
+        try:
+            rows = proved_at_input(kind, classes[kind])
+        except Exception as failed:
+            print(f"{kind:40} {type(failed).__name__}: {str(failed)[:150]!r}", flush=True)
+            continue
+        for note, arrays in rows:
+            good = note["error"] < CLOSE
+            print(
+                f"{note['case']:40} error {note['error']:.1e}{'' if good else '  WRONG'}",
+                flush=True,
+            )
+            if good:
+                notes.append({"version": transformers.__version__, **note})
+                files |= {f"{note['case']}/{name}": array for name, array in arrays.items()}
+    lines = ",\n".join(json.dumps(note) for note in notes)
+    (FOLDER / "inputs.json").write_text(f"[\n{lines}\n]\n")
+    np.savez_compressed(FOLDER / "inputs.npz", **files)
+    print(f"{len(notes)} parts proved at the input")
+
+
 def merged(notes: list, files: dict, chosen: list[str]) -> tuple[list, dict]:
     """What is proved now, and what was before of types that were not chosen."""
     older = json.loads((FOLDER / "proofs.json").read_text())
@@ -379,6 +487,7 @@ def main() -> None:
     flags = argparse.ArgumentParser(description=__doc__)
     flags.add_argument("--only", default="", help="types, with commas between")
     flags.add_argument("--tables", action="store_true", help="freeze shapes of tables alone")
+    flags.add_argument("--input", action="store_true", help="what is added at the input")
     flags.add_argument("--trace", action="store_true", help="show where a type fails")
     flags.add_argument("--write", action="store_true", help="freeze what is proved")
     arguments = flags.parse_args()
@@ -396,6 +505,9 @@ def main() -> None:
                 print(f"{kind:40} {type(failed).__name__}: {str(failed)[:100]!r}", flush=True)
         lines = (f"{json.dumps(kind)}: {json.dumps(row)}" for kind, row in shapes.items() if row)
         (FOLDER / "tables.json").write_text("{\n" + ",\n".join(lines) + "\n}\n")
+        return
+    if arguments.input:
+        save_inputs(chosen, classes)
         return
     notes, files = [], {}
     for kind in chosen:

@@ -26,13 +26,14 @@ from posenc_jax import (
 from posenc_jax.huggingface.types import ROWS
 from posenc_jax.layout import full, layout
 from posenc_jax.options import FieldError
-from scripts.goldens.compared import layers_gap
+from scripts.goldens.compared import input_gap, layers_gap
 from tests.support import ROOT
 from tests.support.catalogue import gap
 
 FOLDER = ROOT / "tests" / "goldens" / "huggingface"
 TYPES = json.loads((FOLDER / "types.json").read_text())
 PROOFS = json.loads((FOLDER / "proofs.json").read_text())
+INPUTS = json.loads((FOLDER / "inputs.json").read_text())
 TABLES = json.loads((FOLDER / "tables.json").read_text())
 # Types whose default config no model was released with: widths of heads that do not pair or fit.
 UNRELEASED = {
@@ -116,6 +117,22 @@ def test_small_models_attend_as_their_config_says(case):
     assert layers_gap(answer, arrays, pos, case["causal"]) < 2e-5
     one_axis = pos[..., 0] if pos.ndim == 3 else pos
     assert layers_gap(make("nope"), arrays, one_axis, case["causal"]) > 1e-3, "control"
+
+
+def test_what_models_add_at_their_input():
+    """The rows of its table that a small model of transformers reads, or its sines, frozen."""
+    with np.load(FOLDER / "inputs.npz") as file:
+        codes = {name.removesuffix("/code"): file[name] for name in file.files}
+    seen = 0
+    for case in INPUTS:
+        answers = parts_from_huggingface(case["config"])
+        answer = answers[case["part"] if case["part"] in answers else ""]
+        ids, code = case.get("ids"), codes.get(case["case"])
+        assert input_gap(answer, ids, case.get("rows"), code) < 2e-5, case["case"]
+        moved = [n + 1 for n in ids] if ids else None
+        other = None if code is None else np.roll(code, 1, axis=0)
+        seen += input_gap(answer, moved, case.get("rows"), other) > 1e-3
+    assert seen == len(INPUTS) > 70, "control: moved by one token"
 
 
 def rows_of_tables(answer):

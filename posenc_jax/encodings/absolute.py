@@ -16,9 +16,10 @@ import numpy as np
 
 from posenc_jax.encoding import Encoding
 from posenc_jax.encodings import input_codes as codes
-from posenc_jax.encodings.card import Count, Edge, Positive, Several, register, require
+from posenc_jax.encodings.card import Count, Edge, Positive, Several, register, require, with_axes
 from posenc_jax.encodings.input_codes import Beyond, How, Spacing
-from posenc_jax.encodings.rotation import Pairing, angles
+from posenc_jax.encodings.rotation import TURN, Pairing, angles
+from posenc_jax.layout import Layout, sequences
 
 
 @register(
@@ -83,6 +84,7 @@ def sinusoidal(
     pairing: Pairing = "interleaved",
     spacing: Spacing = "paper",
     start: Literal[0, 1] = 0,
+    first: Literal["sine", "cosine"] = "sine",
     scale: float | None = None,
     how: How = "add",
     width: Count | None = None,
@@ -95,12 +97,13 @@ def sinusoidal(
       spacing: exponents 2k/W (the paper), or k/(W/2 - 1), for which the longest wavelength is
         exactly 2 pi base (tensor2tensor, fairseq).
       start: the number of the first position.
+      first: of a pair's two channels: "cosine" in MusicGen.
       scale: first value of a learned factor of the code (Li et al. 2018, arXiv 1809.08895, has 1);
         None: no factor.
     """
 
     def code(params, pos_BT, width):
-        code_BTW = codes.sines(pos_BT + start, width, base, pairing, spacing)
+        code_BTW = codes.sines(pos_BT + start, width, base, pairing, spacing, first)
         return code_BTW if scale is None else params["scale"].astype(float) * code_BTW
 
     init = lambda key, width: {} if scale is None else {"scale": jnp.asarray(scale, float)}
@@ -219,22 +222,33 @@ def fourier(
     **codes.TABLE,
 )
 def learned_2d(
-    length: Count = 50, beyond: Edge = "error", how: How = "add", width: Count | None = None
+    length: Count = 50,
+    beyond: Edge = "error",
+    join: Literal["beside", "sum"] = "beside",
+    how: How = "add",
+    width: Count | None = None,
 ) -> Encoding:
-    """A learned vector for each column and one for each row, side by side.
+    """A learned vector for each column and one for each row, side by side or summed.
 
     Positions are (row, column), but the column's half of the channels comes first, as in DETR's
     code. If the width is odd, the row's half is one channel wider. There is no `interpolate`,
     because a layout has the number of tokens in a grid, not the number of rows.
+
+    Args:
+      join: "beside": each has half of the channels (DETR); "sum": each has all (Pix2Struct).
     """
 
     def code(params, pos_BT2, width):
         read = lambda name, axis: codes.read(
             lambda i: params[name][i], pos_BT2[..., axis], length, beyond
         )
-        return jnp.concatenate([read("column", 1), read("row", 0)], axis=-1)
+        vectors = read("column", 1), read("row", 0)
+        return sum(vectors) if join == "sum" else jnp.concatenate(vectors, axis=-1)
 
     def init(key, width):
+        if join == "sum":
+            keys = zip(("column", "row"), jax.random.split(key), strict=True)
+            return {name: codes.normal(k, (length, width)) for name, k in keys}
         table = codes.normal(key, (length, width))
         return {"column": table[:, : width // 2], "row": table[:, width // 2 :]}
 
@@ -250,6 +264,7 @@ def learned_2d(
 def sinusoidal_2d(
     base: Positive = 10_000.0,
     pairing: Pairing = "half",
+    normalized: bool = False,
     how: How = "add",
     width: Count | None = None,
 ) -> Encoding:
@@ -262,6 +277,8 @@ def sinusoidal_2d(
     Args:
       pairing: within each half, "half": all sines, then all cosines (MoCo v3); "interleaved": sine
         and cosine of a pair side by side.
+      normalized: a row is read as 2 pi (row + 1) / (rows + 1e-6), of the rows of the token's own
+        picture, and a column alike (DETR, which pairs "interleaved").
     """
 
     def code(params, pos_BT2, width):
@@ -269,4 +286,15 @@ def sinusoidal_2d(
         column_BTW = codes.sines(pos_BT2[..., 1], width - width // 2, base, pairing, "paper")
         return jnp.concatenate([row_BTW, column_BTW], axis=-1)
 
-    return codes.coded(how, width, code, axes=2)
+    return codes.coded(how, width, code, axes=2, place=_shares if normalized else None)
+
+
+def _shares(key, layout: Layout) -> jax.Array:
+    """Rows and columns as shares of those of the token's own sequence, in radians of one turn."""
+    pos_BTA = with_axes(layout.pos_BT, 2).astype(float)
+
+    def last(pos_TA, first_T):
+        return jnp.full_like(pos_TA, -jnp.inf).at[first_T].max(pos_TA)[first_T]
+
+    last_BTA = jax.vmap(last)(pos_BTA, sequences(layout.segment_BT).first_BT)
+    return TURN * (pos_BTA + 1) / (last_BTA + 1 + 1e-6)

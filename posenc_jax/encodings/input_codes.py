@@ -126,13 +126,19 @@ TABLE: dict[str, Any] = {
 
 
 def sines(
-    pos_BT: jax.Array, width: int, base: float, pairing: Pairing, spacing: Spacing
+    pos_BT: jax.Array,
+    width: int,
+    base: float,
+    pairing: Pairing,
+    spacing: Spacing,
+    first: Literal["sine", "cosine"] = "sine",
 ) -> jax.Array:
     """Sines and cosines [B, T, W] of positions; an odd last channel is zero."""
     pairs = width // 2
     per = width / 2 if spacing == "paper" else max(pairs - 1, 1)
     angle_BTK = angles(pos_BT, base ** (-np.arange(pairs)[None] / per))[:, :, 0]
     waves = jnp.sin(angle_BTK), jnp.cos(angle_BTK)
+    waves = waves if first == "sine" else waves[::-1]
     if pairing == "half":
         code_BTW = jnp.concatenate(waves, axis=-1)
     else:

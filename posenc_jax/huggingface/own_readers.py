@@ -58,6 +58,34 @@ def _ernie(config: Fields) -> Encoding:
     return make("video_rope", base=base, pairing="interleaved", time=time)
 
 
+def pair(size: int | tuple[int, ...]) -> tuple[int, ...]:
+    """(height, width) of a size, which is one number for a square."""
+    return (size, size) if isinstance(size, int) else size
+
+
+def _dinov3(config: Fields, side: int = 224) -> Encoding:
+    """DINOv3's rope of a picture, of `side` pixels where the config does not say it."""
+    image, patch = (
+        pair(config.get(name, default=size))
+        for name, size in (("image_size", side), ("patch_size", 16))
+    )
+    rope = config.inside(rope_dictionary(config)[0])
+    rope.check("rope_type", "default")
+    augmented = {
+        "jitter": config.get("pos_embed_jitter", default=1.0),
+        "rescale": config.get(
+            "pos_embed_rescale", default=2.0 if "pos_embed_rescale" not in config.fields else 1.0
+        ),
+    }
+    return make(
+        "dinov3",
+        rows=image[0] // patch[0],
+        columns=image[1] // patch[1],
+        base=rope.get("rope_theta", default=config.get("rope_theta", default=100.0)),
+        **augmented,
+    )
+
+
 @recorded
 def from_row(encoding: Encoding, first: int) -> Encoding:
     """The encoding with its positions moved by `first`, so that position 0 reads that row."""
@@ -83,7 +111,8 @@ def inside_scale(encoding: Encoding) -> Encoding:
     return encoding._replace(bias=bias)
 
 
+EOMT_DINOV3 = Reader(lambda config: _dinov3(config, 640))
 UNSCALED = Reader(lambda config: unscaled())
 # Falcon's ALiBi; transformers makes it in bfloat16.
 FALCON_ALIBI = Reader(lambda config: inside_scale(make("alibi")))
-DEBERTA, ERNIE, GPT_NEO, MPT = map(Reader, (_deberta, _ernie, _gpt_neo, _mpt))
+DEBERTA, DINOV3, ERNIE, GPT_NEO, MPT = map(Reader, (_deberta, _dinov3, _ernie, _gpt_neo, _mpt))

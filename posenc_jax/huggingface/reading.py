@@ -9,7 +9,7 @@ from posenc_jax.combinators import chain, per_layer
 from posenc_jax.encoding import Encoding
 from posenc_jax.encodings import make
 from posenc_jax.huggingface.fields import POSITIONAL, Fields
-from posenc_jax.huggingface.own_readers import from_row
+from posenc_jax.huggingface.own_readers import from_row, pair
 from posenc_jax.huggingface.rotary import WITHOUT, Rotary, rope_dictionary, rotary
 from posenc_jax.huggingface.rotary_parts import without_attention
 from posenc_jax.huggingface.rows import (
@@ -162,14 +162,9 @@ def _grid(row: Grid, config: Fields) -> Encoding:
         side = math.isqrt(config.get(name, default=patches))
         return make("learned_grid", rows=side, columns=side, **options)
     sizes = zip(row.fields, (row.image, row.patch), strict=True)
-    image, patch = (_pair(config.get(name, default=size)) for name, size in sizes)
+    image, patch = (pair(config.get(name, default=size)) for name, size in sizes)
     rows, columns = (size // part for size, part in zip(image, patch, strict=True))
     return make("learned_grid", rows=rows, columns=columns, **options)
-
-
-def _pair(size: int | tuple[int, ...]) -> tuple[int, ...]:
-    """(height, width) of a size, which is one number for a square."""
-    return (size, size) if isinstance(size, int) else size
 
 
 def _use(row: Use, config: Fields) -> Encoding:
@@ -177,7 +172,7 @@ def _use(row: Use, config: Fields) -> Encoding:
         name: _value(option, config) if isinstance(option, tuple) else option
         for name, option in row.options.items()
     }
-    return make(row.method, **options)
+    return _from(make(row.method, **options), row.first, config)
 
 
 def _value(option: tuple[str, Any], config: Fields) -> Any:

@@ -118,10 +118,14 @@ class Buckets(NamedTuple):
 
 
 class Use(NamedTuple):
-    """A method of the catalogue; an option that is a tuple is (name of a field, default)."""
+    """A method of the catalogue; an option that is a tuple is (name of a field, default).
+
+    first: the number of position 0.
+    """
 
     method: str
     options: Mapping[str, Any] = {}
+    first: int = 0
 
 
 class Switch(NamedTuple):

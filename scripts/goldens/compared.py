@@ -7,7 +7,32 @@ import jax.numpy as jnp
 import numpy as np
 
 from posenc_jax import Dims, Encoding, frame, weights
+from posenc_jax.encoding import embed, place
 from posenc_jax.layout import layout
+
+
+def input_gap(
+    encoding: Encoding, ids: list[int] | None, rows: int | None, code_TD: np.ndarray | None
+) -> float:
+    """The largest difference of what we add at the input from what a model adds.
+
+    Args:
+      ids: the rows of its table that tokens 0, 1, ... read; None: it has no table.
+      rows: of its table.
+      code_TD: what it adds where it has no table.
+    """
+    if ids is not None:
+        at = layout(np.ones((1, len(ids)), np.int32))
+        shapes = jax.eval_shape(lambda: encoding.init(jax.random.key(0), Dims(32, 2, 16, 2)))
+        ours = {leaf.shape[0] for leaf in jax.tree.leaves(shapes) if leaf.ndim == 2}
+        placed = jax.tree.leaves(place(encoding, None, at))[0]
+        return np.inf if rows not in ours else float(np.max(np.abs(np.asarray(placed)[0] - ids)))
+    assert code_TD is not None
+    with jax.enable_x64(True):
+        at = layout(np.ones((1, len(code_TD)), np.int32))
+        x_BTD = jnp.zeros((1, *code_TD.shape), float)
+        made = embed(encoding, {}, x_BTD, place(encoding, None, at))
+        return float(np.max(np.abs(np.asarray(made)[0] - code_TD)))
 
 
 def layers_gap(

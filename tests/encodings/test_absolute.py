@@ -35,6 +35,10 @@ PARITY = [
     ("rbf", {"length": 30, "bump": 1.5, "width": 9, "how": "concat"}),
     *[("learned_2d", {"length": 3, "beyond": beyond}) for beyond in ("clamp", "error")],
     ("learned_2d", {"width": 5, "how": "concat"}),
+    ("learned_2d", {"join": "sum"}),
+    ("learned_2d", {"join": "sum", "width": 5}),
+    ("sinusoidal", {"first": "cosine", "pairing": "half", "width": 7}),
+    ("sinusoidal_2d", {"normalized": True, "pairing": "interleaved"}),
     *[
         (
             "learned_grid",

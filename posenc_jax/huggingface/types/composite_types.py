@@ -2,7 +2,17 @@
 
 from typing import Any
 
-from posenc_jax.huggingface.rows import Nope, Partly, Parts, Table, Whole, missing, parts
+from posenc_jax.huggingface.rows import (
+    Nope,
+    Partly,
+    Parts,
+    Switch,
+    Table,
+    Use,
+    Whole,
+    missing,
+    parts,
+)
 from posenc_jax.huggingface.types.names import each
 
 
@@ -11,7 +21,22 @@ def picture(type_: str, image: int, patch: int) -> Whole:
     return Whole(type_, {"image_size": image, "patch_size": patch})
 
 
-DETR = missing("DETR's sines")
+def sines(base: str, default: float) -> Use:
+    """DETR's sines, of a base that a field has."""
+    return Use(
+        "sinusoidal_2d", {"base": (base, default), "pairing": "interleaved", "normalized": True}
+    )
+
+
+NORMALIZED = Use("sinusoidal_2d", {"pairing": "interleaved", "normalized": True})
+LEARNED = Use("learned_2d", {"length": 50})
+DETR = Switch("position_embedding_type", {"sine": NORMALIZED, "learned": LEARNED})
+GROUNDING_DINO = Switch(
+    "position_embedding_type",
+    {"sine": sines("positional_embedding_temperature", 20.0), "learned": LEARNED},
+)
+BOXES = missing("sines of boxes")
+RT_DETR = Use("sinusoidal_2d", {"base": ("positional_encoding_temperature", 10_000.0)})
 BASE_1E6 = Whole("qwen2", {"rope_theta": 1e6})
 CROSS = {"cross": Nope()}
 COMPOSITES: dict[str, Any] = {
@@ -37,7 +62,7 @@ COMPOSITES: dict[str, Any] = {
     "bridgetower": parts(text="bridgetower_text_model", vision="bridgetower_vision_model"),
     "canary": parts(encoder="parakeet_encoder", decoder="canary_decoder"),
     "chinese_clip": parts(text="chinese_clip_text_model", vision="chinese_clip_vision_model"),
-    "chmv2": parts(backbone="dinov3_vit"),
+    "chmv2": parts(backbone=picture("dinov3_vit", 416, 16)),
     "clap": parts(text="clap_text_model", audio="clap_audio_model"),
     "clip": parts(text="clip_text_model", vision="clip_vision_model"),
     "clipseg": parts(text="clipseg_text_model", vision="clipseg_vision_model"),
@@ -346,31 +371,54 @@ COMPOSITES: dict[str, Any] = {
     **each("coarse_acoustics fine_acoustics semantic", Table(1024, names=("block_size",))),
     "cohere_asr": Parts({"encoder_config": "parakeet_encoder"}, {"decoder": Table(1024), **CROSS}),
     **each(
-        "conditional_detr dab-detr deformable_detr detr table-transformer",
+        "conditional_detr detr table-transformer",
         Parts({"backbone_config": "timm_backbone"}, {"model": DETR}),
+    ),
+    "dab-detr": Parts(
+        {"backbone_config": "timm_backbone"}, {"model": sines("temperature_height", 20.0)}
+    ),
+    "deformable_detr": Parts(
+        {"backbone_config": "timm_backbone"},
+        {
+            "model": Switch(
+                "position_embedding_type",
+                {
+                    "sine": missing("DETR's sines of the middles of patches"),
+                    "learned": LEARNED,
+                },
+            )
+        },
     ),
     **each(
         "d_fine deimv2 pp_doclayout_v3 pp_doclayout_v4",
-        Parts({"backbone_config": "hgnet_v2"}, {"model": DETR}),
+        Parts({"backbone_config": "hgnet_v2"}, {"model": RT_DETR}),
     ),
+    "edgetam_vision_model": Parts({"backbone_config": "timm_wrapper"}, {"neck": NORMALIZED}),
+    "mask2former": Parts({"backbone_config": "swin"}, {"model": NORMALIZED}),
+    "maskformer": Parts(
+        {"backbone_config": Whole("swin", {"window_size": 12}), "decoder_config": "detr"},
+        {"model": NORMALIZED},
+    ),
+    "sam2_vision_model": Parts({"backbone_config": "sam2_hiera_det_model"}, {"neck": NORMALIZED}),
+    "sam3_vision_model": Parts({"backbone_config": "sam3_vit_model"}, {"neck": NORMALIZED}),
     "git": Parts({"vision_config": "git_vision_model"}, {"text": Table(1024)}),
     **each(
         "grounding-dino mm-grounding-dino",
-        Parts({"text_config": "bert", "backbone_config": "swin"}, {"model": DETR}),
+        Parts({"text_config": "bert", "backbone_config": "swin"}, {"model": GROUNDING_DINO}),
     ),
-    "lw_detr": Parts({"backbone_config": "lw_detr_vit"}, {"model": DETR}),
+    "lw_detr": Parts({"backbone_config": "lw_detr_vit"}, {"model": BOXES}),
     "omdet-turbo": Parts(
-        {"text_config": "clip_text_model", "backbone_config": "timm_backbone"}, {"model": DETR}
+        {"text_config": "clip_text_model", "backbone_config": "timm_backbone"}, {"model": RT_DETR}
     ),
-    "oneformer": Parts({"backbone_config": "swin"}, {"model": DETR}),
+    "oneformer": Parts({"backbone_config": "swin"}, {"model": NORMALIZED}),
     "pp_doclayout_v2": Parts(
         {"backbone_config": "hgnet_v2"},
         {
             "model": missing("sines of boxes"),
         },
     ),
-    "rf_detr": Parts({"backbone_config": picture("rf_detr_dinov2", 518, 14)}, {"model": DETR}),
-    **each("rt_detr rt_detr_v2", Parts({"backbone_config": "rt_detr_resnet"}, {"model": DETR})),
+    "rf_detr": Parts({"backbone_config": picture("rf_detr_dinov2", 518, 14)}, {"model": BOXES}),
+    **each("rt_detr rt_detr_v2", Parts({"backbone_config": "rt_detr_resnet"}, {"model": RT_DETR})),
     "superglue": Parts(
         {"keypoint_detector_config": "superpoint"},
         {

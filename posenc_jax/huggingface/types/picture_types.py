@@ -4,6 +4,7 @@ of windows.
 
 from typing import Any
 
+from posenc_jax.huggingface.own_readers import DINOV3, EOMT_DINOV3
 from posenc_jax.huggingface.rows import Grid, Layers, Sum, Switch, Use, ignoring, missing
 from posenc_jax.huggingface.types.names import each
 
@@ -13,7 +14,6 @@ AXIAL = ignoring(
 CLIP, WITHOUT_CLASS = Grid(), Grid(prefix=0)
 ANTIALIASED = "bicubic_antialiased"
 QWEN3_VL = Sum((Grid(square=("num_position_embeddings", 2304), prefix=0, resize="corners"), AXIAL))
-DETR = missing("DETR's sines")
 ABSOLUTE = "use_absolute_position_embeddings"
 SAM = missing("decomposed keys of windows beside a grid table")
 POINTS = missing("Fourier features of points")
@@ -64,7 +64,7 @@ PICTURES: dict[str, Any] = {
     "phi4_multimodal_vision": Grid(448, 14, prefix=0, resize="nearest"),
     # other tables of patches
     "audio-spectrogram-transformer": missing("a grid table of a spectrogram's overlapping patches"),
-    "gemma4_unified_vision": missing("sums of a table of rows and one of columns"),
+    "gemma4_unified_vision": Use("learned_2d", {"length": ("mm_posemb_size", 1120), "join": "sum"}),
     **each("hunyuan_vl_vision hy_v4_vl_vision", missing("a table of the largest picture")),
     **each(
         "minicpm_ocr_vision minicpmv4_6_vision minicpmv4_7_vision",
@@ -83,7 +83,8 @@ PICTURES: dict[str, Any] = {
     **each("qwen2_5_vl_vision qwen2_vl_vision video_llama_3_vision", AXIAL),
     "lfm3_vl_vision": Layers(Use("axial", {"base": ("rope_theta", 1_000_000.0)})),
     "pixtral": Use("axial", {"base": ("rope_theta", 10_000.0), "bands": "alternate"}),
-    **each("dinov3_vit eomt_dinov3 sapiens2", missing("DINOv3's rope of a config")),
+    **each("dinov3_vit sapiens2", DINOV3),
+    "eomt_dinov3": EOMT_DINOV3,
     "efficientloftr": missing("axial rope over the whole width, axes alternating"),
     "neomme": missing("axial rope by type of layer, axes alternating"),
     # axial rope and a table
@@ -110,9 +111,11 @@ PICTURES: dict[str, Any] = {
     "aimv2_vision_model": missing("a switch between sines and a grid table"),
     "vit_mae": missing("sines with a prefix row"),
     "granite_docling_vision": missing("a grid table beside sines"),
-    **each("edgetam_vision_model mask2former maskformer sam2_vision_model sam3_detr_decoder", DETR),
-    **each("sam3_geometry_encoder sam3_lite_text_detr_decoder", DETR),
-    **each("sam3_lite_text_geometry_encoder sam3_vision_model", DETR),
+    **each(
+        "sam3_detr_decoder sam3_geometry_encoder sam3_lite_text_detr_decoder",
+        missing("sines of boxes"),
+    ),
+    "sam3_lite_text_geometry_encoder": missing("sines of boxes"),
     # points
     **each("edgetam_prompt_encoder edgetam_video_prompt_encoder sam2_prompt_encoder", POINTS),
     **each("sam2_video_prompt_encoder sam3_tracker_prompt_encoder", POINTS),
@@ -139,6 +142,13 @@ PICTURES: dict[str, Any] = {
     **each("pp_formulanet_vision sam_hq_vision_model sam_vision_model seggpt", SAM),
     **each("slanext_vision unlimited_ocr_sam_vision_model vitdet", SAM),
     # others
-    **each("kosmos_2_5_vision_model pix2struct_vision_model", missing("sums of two tables")),
+    "kosmos_2_5_vision_model": Use(
+        "learned_2d", {"length": ("max_num_patches", 4096), "join": "sum"}, 1
+    ),
+    "pix2struct_vision_model": ignoring(
+        Use("learned_2d", {"length": ("seq_len", 4096), "join": "sum"}, 1),
+        "relative_attention_num_buckets",
+        "relative_attention_max_distance",
+    ),
     "mllama_vision_model": missing("gated tables of tiles"),
 }

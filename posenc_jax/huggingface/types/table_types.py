@@ -87,7 +87,9 @@ TABLES: dict[str, Any] = {
     "fun_asr_nano_encoder": Sines(first=1),
     **each("kosmos_2_5_text_model kosmos_2_text_model", FAIRSEQ),
     **each("marian pegasus", both(MARIAN)),
-    **each("musicgen_decoder musicgen_melody_decoder", missing("sines with the cosines first")),
+    **each("musicgen_decoder musicgen_melody_decoder", Use("sinusoidal", {
+        "pairing": "half", "spacing": "tensor2tensor", "first": "cosine",
+    })),
     "pegasus_x": both(Sines()),
     **each("qwen2_5_omni_audio_encoder qwen3_asr_encoder qwen3_omni_moe_audio_encoder",
            ignoring(Sines(), "n_window", "n_window_infer")),
@@ -103,7 +105,7 @@ TABLES: dict[str, Any] = {
     "umt5": Seq2Seq(Buckets(shared=False), Buckets(decoder=True, shared=False), UNSCALED),
     "pix2struct_text_model": Buckets(decoder=True),
     "mpnet": Sum((
-        Table(512, first=PAD),
+        Table(512, first=2),  # whatever its pad_token_id
         Buckets(scaled=True, names=("relative_attention_num_buckets", "")),
     )),
     "longt5": Seq2Seq(

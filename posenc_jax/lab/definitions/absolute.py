@@ -40,11 +40,15 @@ def _rows_and_columns(o, params, pos_T2, n, width):
     """The code of `learned_2d`: the column's half first."""
     column = table_rows(params["column"], o.beyond, pos_T2[:, 1], n)
     row = table_rows(params["row"], o.beyond, pos_T2[:, 0], n)
+    if o.join == "sum":
+        return row + column
     return np.concatenate([column, row], axis=1)
 
 
 def _grid_code(o, params, pos_T2, n, width):
     """The code of `sinusoidal_2d`: the sines of each axis, side by side."""
+    if o.normalized:
+        pos_T2 = 2 * np.pi * (pos_T2 + 1) / (np.max(pos_T2, axis=0) + 1 + 1e-6)
     row = sine_code(pos_T2[:, 0], width // 2, o.base, o.pairing, "paper")
     column = sine_code(pos_T2[:, 1], width - width // 2, o.base, o.pairing, "paper")
     return np.concatenate([row, column], axis=1)
@@ -62,7 +66,7 @@ EMBEDS = {
     "one_hot": embeds_by_rows(lambda o, params: np.eye(o.length)),
     "sinusoidal": embeds_by(
         lambda o, params, pos_T, n, width: (
-            sine_code(pos_T + o.start, width, o.base, o.pairing, o.spacing)
+            sine_code(pos_T + o.start, width, o.base, o.pairing, o.spacing, o.first)
             * (1.0 if o.scale is None else params["scale"])
         )
     ),

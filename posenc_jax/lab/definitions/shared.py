@@ -89,13 +89,15 @@ def embeds_by_rows(table: Callable) -> Callable:
     return embeds_by(rows)
 
 
-def sine_code(pos_T, width, base, pairing, spacing):
+def sine_code(pos_T, width, base, pairing, spacing, first="sine"):
     """The sinusoidal code of the paper (or of tensor2tensor), one entry at a time."""
     code_TW, pairs = np.zeros((len(pos_T), width)), width // 2
     for i, t in enumerate(pos_T):
         for k in range(pairs):
             exponent = 2 * k / width if spacing == "paper" else k / max(pairs - 1, 1)
             sin_at, cos_at = (2 * k, 2 * k + 1) if pairing == "interleaved" else (k, pairs + k)
+            if first == "cosine":
+                sin_at, cos_at = cos_at, sin_at
             code_TW[i, sin_at] = np.sin(t / base**exponent)
             code_TW[i, cos_at] = np.cos(t / base**exponent)
     return code_TW
