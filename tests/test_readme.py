@@ -21,7 +21,10 @@ def code(page: str) -> list[str]:
 
 
 NEW, DEFINITION = code("docs/new_encoding.md")
-PAGES = [f"docs/{n}.md" for n in ("design", "in_your_model", "new_encoding", "running", "speed")]
+PAGES = [
+    f"docs/{name}.md"
+    for name in ("design", "going_on", "in_your_model", "new_encoding", "running", "speed")
+]
 FOLDERS = r"posenc_jax|experiments|configs|scripts|tests|docs|\.github|\.ci"
 
 

@@ -105,7 +105,7 @@ def train_and_evaluate(config: schema.TrainedConfig, run: runs.Run, rows: Iterab
     run.trainings(len(config.row_names) * config.seeds)
     for row in rows:
         if not all(run.ended(evaluation.stage) for evaluation in row.plan):
-            if start.only_evaluates(config, row.name):
+            if start.only_evaluates(config, row.name, run):
                 params = start.trained_params(config, row, run)
             else:
                 params = train_row(config, row, run).weights

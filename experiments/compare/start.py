@@ -201,12 +201,17 @@ def _check_goes_on(
         )
 
 
-def only_evaluates(config: schema.TrainedConfig, name: str) -> bool:
-    """Whether the training that a row goes on with has all its steps already."""
+def only_evaluates(config: schema.TrainedConfig, name: str, run: runs.Run) -> bool:
+    """Whether the training that a row goes on with has all its steps already.
+
+    A run that has begun does not ask for its source, which it may no longer need.
+    """
     start = config.start
     if not start.run or start.what != "state":
         return False
-    return find(start, name).step == config.train.steps
+    entry = _entries(run).get(name)
+    step = entry["step"] if entry else find(start, name).step
+    return step == config.train.steps
 
 
 def trained_params(config: schema.TrainedConfig, row: Any, run: runs.Run) -> Any:
@@ -242,8 +247,7 @@ def _recorded(config: schema.TrainedConfig, name: str, run: runs.Run) -> Source:
     Refused: an earlier start of this run began from another one.
     """
     checkpoint = find(config.start, name)
-    path = run.path / FILE
-    entries: dict[str, Any] = read_object(path) if path.is_file() else {}
+    path, entries = run.path / FILE, _entries(run)
     before = entries.get(name, {}).get("sha256", checkpoint.sha256)
     if processes.from_first(before != checkpoint.sha256):
         reason = f"{name} started from {before}, not {checkpoint.sha256}; bring that back"
@@ -254,6 +258,12 @@ def _recorded(config: schema.TrainedConfig, name: str, run: runs.Run) -> Source:
         write_json(path, entries)
     run.fact(start=entries)
     return checkpoint
+
+
+def _entries(run: runs.Run) -> dict[str, Any]:
+    """What start.json has of each row."""
+    path = run.path / FILE
+    return read_object(path) if path.is_file() else {}
 
 
 def _weights(config: schema.TrainedConfig, checkpoint: Source) -> Mapping[str, np.ndarray]:

@@ -35,6 +35,7 @@ LINK = re.compile(r"(?<=\]\()([^)#:\s]+)(#[^)\s]*)?(?=\))")
 MEASURED = ("leaderboard.md", "claims.md")  # first; any other page of docs/ follows
 RUNNING = (
     "running.md",
+    "going_on.md",
     "sweeps.md",
     "accelerators.md",
     "gpu.md",

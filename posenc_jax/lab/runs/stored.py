@@ -109,7 +109,11 @@ def finished(folders: Iterable[Path]) -> list[Path]:
         below = sorted(
             path.parent
             for path in folder.glob("**/summary.json")
-            if not any((above / "config.json").is_file() for above in path.parent.parents)
+            if not any(
+                (above / "config.json").is_file()
+                for above in path.parent.parents
+                if above.is_relative_to(folder)
+            )
         )
         runs += [folder] if (folder / "config.json").is_file() or not below else below
     return runs

@@ -1,6 +1,7 @@
 """Trainings that start from another run: continued, extended, with another task or encoding."""
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 
 import experiments
 from posenc_jax.lab import runs
+from posenc_jax.lab.hosts import failpoints
 from posenc_jax.lab.model import pretrained
 from posenc_jax.lab.runs.checkpoints import Checkpoints
 from posenc_jax.options import FieldError
@@ -42,9 +44,27 @@ def source(tmp_path_factory) -> Path:
     return run(tmp_path_factory.mktemp("runs") / "source")
 
 
-def test_an_extended_wsd_is_one_long_run(source, tmp_path):
+class Killed(BaseException):
+    """Stands in for SIGKILL: no code of the package catches it."""
+
+
+def test_an_extended_wsd_is_one_long_run(source, tmp_path, monkeypatch):
+    """Also if it is killed and the source is deleted then."""
+    copied, reached = shutil.copytree(source, tmp_path / "copied"), []
+
+    def kill(name):
+        reached.append(name)
+        if name == "training" and reached.count(name) == 2:
+            raise Killed
+
     long = run(tmp_path / "long", 8)
-    extended = run(tmp_path / "extended", 8, {"run": str(source), "step": 2})
+    given = 8, {"run": str(copied), "step": 2}
+    with monkeypatch.context() as patch:
+        patch.setattr(failpoints, "reach", kill)
+        with pytest.raises(Killed):
+            run(tmp_path / "extended", *given, checkpoint__seconds=0.0)
+    shutil.rmtree(copied)
+    extended = run(tmp_path / "extended", *given, checkpoint__seconds=0.0)
     wanted, actual = leaves(long, 8), leaves(extended, 8)
     assert wanted.keys() == actual.keys()
     for name, leaf in wanted.items():
