@@ -19,6 +19,9 @@ from posenc_jax.lab.config.schema import EvalConfig, ModelConfig, TrainConfig
 from posenc_jax.lab.hosts import processes
 from posenc_jax.lab.model import transformer
 from posenc_jax.lab.runs.checkpoints import Checkpoints
+from posenc_jax.lab.tasks.task import SPLITS, Rows
+from posenc_jax.lab.tasks.tokens.shards import Stream
+from posenc_jax.lab.tasks.tokens.task import embedded_tokenizer, of_streams
 from posenc_jax.lab.training import evaluation, loop
 from scripts.accelerators.collectives import collectives
 
@@ -35,6 +38,7 @@ class Case(NamedTuple):
     fsdp: bool = False
     goes_on: str = ""
     encoding: str = "transformer_xl"  # one of its weights has three axes
+    reads: str = "text"  # a task of `TASKS`
 
 
 CASES = {
@@ -48,6 +52,9 @@ CASES = {
         Case("eight to four", fsdp=True, goes_on="fsdp@8x1"),
         Case("two processes to one", goes_on="fsdp@4x2"),
         Case("random", seeds=2, encoding="shifted+sinusoidal"),
+        Case("tokens", encoding="rope", reads="tokens"),
+        Case("tokens go on", goes_on="tokens@1x1", encoding="rope", reads="tokens"),
+        Case("tokens of seeds", seeds=2, encoding="rope", reads="tokens"),
     )
 }
 
@@ -62,6 +69,35 @@ def on_first_device(tree: Any) -> int:
 def text() -> tasks.Task:
     """A task whose data lie on every device; made once JAX knows of the other processes."""
     return tasks.make(f"file:{Path(__file__).parent}")._replace(examples=lambda size: 7)
+
+
+ROWS_READ: list[list[int]] = []  # first and last seed and row of each request of this process
+
+
+@functools.cache
+def tokens() -> tasks.Task:
+    """The tokens of that text, whose training rows the host reads; `ROWS_READ` says which."""
+    words = embedded_tokenizer()
+    texts = [path.read_text("utf-8") for path in sorted(Path(__file__).parent.glob("*.py"))]
+    stream = Stream([np.concatenate(words.encode(texts))])
+    facts = {"bytes": dict.fromkeys(SPLITS, 1)}
+    task = of_streams("tokens", dict.fromkeys(SPLITS, stream), words, 1000, facts)
+    read = task.feed
+
+    def feed(*asked: Any) -> Rows:
+        rows = read(*asked)
+
+        def fill(seeds: slice, steps: slice, at: slice) -> np.ndarray:
+            asked_for = [*seeds.indices(rows.shape[0])[:2], *at.indices(rows.shape[2])[:2]]
+            ROWS_READ.append(asked_for)
+            return rows.fill(seeds, steps, at)
+
+        return Rows(rows.shape, fill)
+
+    return task._replace(feed=feed, examples=lambda size: 7)
+
+
+TASKS = {"text": text, "tokens": tokens}
 
 
 class Half:
@@ -92,16 +128,16 @@ class Half:
 class Trainer:
     """Trains and tests; each program is compiled once, and a state placed otherwise is refused."""
 
-    def __init__(self, seeds: int, fsdp: bool, encoding: str):
-        self._seeds, self._programs = seeds, {}
+    def __init__(self, seeds: int, fsdp: bool, encoding: str, reads: str = "text"):
+        self._seeds, self._programs, self._task = seeds, {}, TASKS[reads]()
         self._init: Any = None
         shape = ModelConfig(width=16, heads=2, layers=1)
-        self._model = transformer.build(shape, make(encoding), text().vocab)
+        self._model = transformer.build(shape, make(encoding), self._task.vocab)
         self._config = TrainConfig(
             length=6, min_length=1, batch=8, steps=STEPS, chunk=HALF, lr=1e-2, warmup=2, fsdp=fsdp
         )
         limits = EvalConfig(lengths=(6,), examples=7, tokens=1)
-        self.evaluator = evaluation.Evaluator(self._model, text(), limits)
+        self.evaluator = evaluation.Evaluator(self._model, self._task, limits)
 
     def init(self, function: Any) -> Any:
         """In place of `loop.jit_quick`, which compiles the initial state alone."""
@@ -125,7 +161,7 @@ class Trainer:
         losses, loop.jit_quick, loop.chunk_runner = [], self.init, self.runner
         try:
             self.state = loop.train(
-                self._model, text(), self._config, self._seeds, 0, True,
+                self._model, self._task, self._config, self._seeds, 0, True,
                 lambda metrics, seconds: losses.append(metrics["loss"]), Half(folder, case),
             )  # fmt: skip
         finally:
@@ -161,7 +197,9 @@ trainer = functools.cache(Trainer)
 def trained(folder: Path, name: str) -> dict[str, Any]:
     """What one case gives; cases of one shape share their programs."""
     case = CASES[name]
-    return trainer(case.seeds, case.fsdp, case.encoding)(folder, case)
+    ROWS_READ.clear()
+    actual = trainer(case.seeds, case.fsdp, case.encoding, case.reads)(folder, case)
+    return {**actual, "rows read": list(ROWS_READ)}
 
 
 def main() -> None:
@@ -169,7 +207,7 @@ def main() -> None:
     folder, *names = sys.argv[1:]
     actual: dict[str, Any] = {name: trained(Path(folder), name) for name in names}
     actual["devices"], actual["first"] = jax.device_count(), processes.is_first()
-    if processes.is_multiprocess():
+    if processes.is_multiprocess() and "fsdp" in names:
         actual["does not fit"] = trainer(1, True, CASES["fsdp"].encoding).does_not_fit()
         actual["asked"] = [
             processes.any_process(jax.process_index() == 1),

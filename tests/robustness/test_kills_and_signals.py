@@ -10,6 +10,9 @@ import signal
 import pytest
 
 from posenc_jax.lab.hosts.signals import STOP_SIGNALS
+from posenc_jax.lab.tasks.tokens import documents
+from posenc_jax.lab.tasks.tokens.preparing import prepare
+from tests.support import ROOT
 from tests.support.train_process import (
     TINY,
     TrainProcess,
@@ -35,6 +38,13 @@ LONG = ("--config.train.steps=60000", "--config.checkpoint.seconds=3600.0")
 SMALL = (
     *TINY, "--config.encoding.name=nope", "--config.seeds=1", "--config.train.steps=12",
     "--config.eval.lengths=(8,)",
+)  # fmt: skip
+TOKENS = (
+    "--config=configs/rope_extrap.py:quick", "--config.task.stretch=64",
+    "--config.model.width=16", "--config.model.heads=2", "--config.model.layers=1",
+    "--config.train.steps=12", "--config.train.chunk=3", "--config.train.batch=4",
+    "--config.train.length=16", "--config.train.min_length=16", "--config.train.warmup=2",
+    "--config.eval.lengths=(16, 32)", "--config.seeds=2", "--config.checkpoint.seconds=0.0",
 )  # fmt: skip
 RANDOM = random.Random(0)
 KILLS = [*KILLED_AT, *(RANDOM.uniform(0.1, 1.0) * RUN_SECONDS for _ in range(20))]
@@ -84,6 +94,23 @@ def test_other_optimizers_schedules_and_averages_end_in_the_same_bits(tmp_path, 
     assert not complete(wanted, last)
     assert "goes on from nope, step 6 of 12" in last.output()
     assert wanted != whole(TrainProcess(tmp_path / "control", config=SMALL)), "control"
+
+
+@pytest.mark.thorough
+def test_a_run_on_tokens_that_is_killed_ends_in_the_same_bits(tmp_path):
+    """Killed where the records of a chunk are on disk, and its state is not; then in a save."""
+    prepare(documents.source(str(ROOT / "posenc_jax")), "bpe:300", tmp_path / "tokens")
+    config = (*TOKENS, f"--config.task.name=tokens:{tmp_path}/tokens")
+
+    def process(name, *flags, **how):
+        return TrainProcess(tmp_path / name, *flags, config=config, **how)
+
+    wanted = whole(process("whole"))
+    for at in ("writing:3", "saving:2"):
+        assert process("run", failpoint=at).wait().status == -signal.SIGKILL
+    assert not complete(wanted, process("run"))
+    other = complete(wanted, process("other", "--config.first_seed=1"))
+    assert any(part.startswith("rope") for part in other), "control: another order of windows"
 
 
 @pytest.mark.thorough

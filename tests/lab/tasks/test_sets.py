@@ -21,6 +21,7 @@ from posenc_jax.lab.model import transformer
 from posenc_jax.lab.tasks import corpus, tfds_builder, tfds_folder, tfds_tasks
 from posenc_jax.lab.tasks.question_answer import answered
 from posenc_jax.lab.tasks.task import BOS, EOS, SEP, SYMBOL
+from posenc_jax.lab.tasks.tokens import documents, preparing
 from posenc_jax.lab.training.batches import training_batches
 from posenc_jax.lab.training.loop import train
 from tests.support import ROOT
@@ -209,6 +210,25 @@ def test_training_reads_a_chunk_at_a_time(streamed):
     assert asked == [([3, 4], range(a, b), 6, 32) for a, b in ((0, 2), (2, 4))]
     assert len(losses) == 4
     assert np.isfinite(losses).all()
+
+
+def test_the_texts_of_a_set_are_prepared_as_tokens(data_dir, tmp_path):
+    """By hash, because the set has no split for validation; ours has all three, which stay."""
+    source = documents.source("tfds:documents")
+    items = list(source.items(0))
+    stored = [text for split in DOCUMENTS.values() for text in split]
+    expected = sorted(text.replace(b"\0", b" ") for text in stored)
+    assert sorted(item.text.encode() for item in items) == expected
+    assert {item.split for item in items} == {None}
+    preparing.prepare(source, "bpe:300", tmp_path / "out")
+    task = tasks.make(f"tokens:{tmp_path}/out", stretch=256)
+    assert sum(task.facts["documents"].values()) == len(items)
+    titles = {item.text for item in documents.source("tfds:documents", "title").items(0)}
+    assert {"0", "1199"} <= titles
+    own = documents.source("tfds:posenc_jax/stdlib").items(0)
+    assert next(own).split == "train"
+    with pytest.raises(ValueError, match="has no text 'body'; choices: text, title"):
+        documents.source("tfds:documents", "body")
 
 
 def test_questions_and_answers(data_dir):

@@ -28,7 +28,7 @@ from posenc_jax.lab.tasks.tokens.shards import Stream, TokenFolder
 from posenc_jax.lab.tasks.tokens.tokenizer import ByteTokenizer
 from scripts import prepare_tokens
 
-EMBEDDED = token_task._standard_library_tokenizer
+EMBEDDED = token_task.embedded_tokenizer
 WORDS = ["the", "of", "and", "a", "token", "is", "read", "once", "more;", "naïve", "☃", "def x"]
 
 
@@ -367,6 +367,19 @@ def test_lines_of_json(tmp_path, texts):
     assert [i.text for i in documents.source(str(path)).items(19)] == expected[19:]
 
 
+def test_zstandard_is_unpacked_whole(tmp_path):
+    """Frames one after the other; one that is cut off is refused, not taken for a shorter text."""
+    zstandard = pytest.importorskip("zstandard")
+    text = "".join(f"line {n} of a log\n" for n in range(20_000)).encode()
+    stored = zstandard.compress(text[:5000]) + zstandard.compress(text[5000:])
+    path = tmp_path / "a.txt.zst"
+    path.write_bytes(stored)
+    assert "".join(item.text for item in items_of(path)).encode() == text
+    path.write_bytes(stored[:-100])
+    with pytest.raises(Refused, match="it cannot be read: it is cut off"):
+        items_of(path)
+
+
 @pytest.mark.parametrize("end", [".txt", ".txt.gz"])
 def test_a_text_file_is_split_by_position_at_lines(tmp_path, monkeypatch, end):
     monkeypatch.setattr(documents, "BLOCK", 700)
@@ -546,6 +559,14 @@ def test_baselines_read_the_bytes_that_are_scored(task, prepared):
     actual = task.baselines()
     assert math.isclose(actual["gzip"], 8 * size / (len(text) - 1))
     assert actual["unigram"] > actual["trigram"]
+
+
+def test_baselines_are_fitted_to_all_parts_of_the_training_text(monkeypatch):
+    monkeypatch.setattr(token_task, "BLOCKS", 3)
+    monkeypatch.setattr(token_task, "BLOCK", 2)
+    evenly = lambda count: token_task.evenly(Stream([np.arange(count)])).tolist()
+    assert evenly(6) == [*range(6)]
+    assert evenly(100) == [0, 1, 49, 50, 98, 99]
 
 
 def test_units_and_options(prepared):

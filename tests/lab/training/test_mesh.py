@@ -38,15 +38,17 @@ def said(process):
 def runs(tmp_path_factory, kept_programs):
     """The cases trained on 1 device, on 8, and on 2 processes of 2 devices each."""
     folder = tmp_path_factory.mktemp("mesh")
-    one = {name: trained(folder, name) for name in ("rows", "seeds", "random")}
-    eight = said(started(folder, ["rows", "seeds", "fsdp", "rows to fsdp", "random"], 8))
+    alone = ("rows", "seeds", "random", "tokens", "tokens go on", "tokens of seeds")
+    one = {name: trained(folder, name) for name in alone}
+    cases = ["rows", "seeds", "fsdp", "rows to fsdp", "random", "tokens", "tokens of seeds"]
+    eight = said(started(folder, cases, 8))
     one["fsdp to rows"] = trained(folder, "fsdp to rows")
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{free.getsockname()[1]}"
     both = [
         started(
-            folder, ["fsdp", "rows to fsdp", "eight to four"], 2,
+            folder, ["fsdp", "rows to fsdp", "eight to four", "tokens", "tokens of seeds"], 2,
             zip(processes.OURS, ("2", str(process), address), strict=True),
         )
         for process in range(2)
@@ -92,6 +94,31 @@ def test_two_processes_of_two_devices_give_them_too(runs):
         assert close(first["fsdp"], runs["one"]["rows"], key)
         control = {key: runs["one"]["seeds"][key][1:2]}
         assert not close(first["fsdp"], control, key), "control: another seed"
+
+
+@pytest.mark.parametrize(("case", "other"), [("tokens", 1), ("tokens of seeds", 0)])
+def test_tokens_are_those_of_one_process(runs, case, other):
+    """On 8 devices, and on 2 processes, each of which reads the rows of its own devices alone."""
+    wanted = runs["one"][case]
+    control = np.array(runs["one"]["tokens of seeds"]["losses"])[other:]
+    for actual in (runs["eight"], *runs["two"]):
+        assert close(actual[case], wanted)
+        assert close(actual[case], wanted, "scores")
+        assert not close(actual[case], {"losses": control[:1]}), "control: another seed"
+    whole, *parts = {
+        "tokens": ([0, 1, 0, 8], [0, 1, 0, 4], [0, 1, 4, 8]),
+        "tokens of seeds": ([0, 2, 0, 8], [0, 1, 0, 8], [1, 2, 0, 8]),
+    }[case]
+    assert wanted["rows read"] == runs["eight"][case]["rows read"] == 2 * [whole]
+    assert [actual[case]["rows read"] for actual in runs["two"]] == [2 * [own] for own in parts]
+
+
+def test_tokens_go_on_in_the_same_bits(runs):
+    losses = np.array(runs["one"]["tokens"]["losses"])
+    actual = np.array(runs["one"]["tokens go on"]["losses"])
+    assert (actual == losses[:, HALF:]).all()
+    assert runs["one"]["tokens go on"]["scores"] == runs["one"]["tokens"]["scores"]
+    assert not (actual == losses[:, :HALF]).any(), "control: begun anew"
 
 
 def test_a_checkpoint_goes_on_with_any_number_of_devices(runs):

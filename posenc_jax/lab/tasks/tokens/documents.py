@@ -13,8 +13,10 @@ document is in two splits; neither is one with other spaces or ends of lines.
 """
 
 import codecs
+import contextlib
 import gzip
 import importlib
+import io
 import json
 import os
 import zlib
@@ -231,13 +233,46 @@ def _unpacked(path: Path) -> Any:
 
 def _zstandard(path: Path, mode: str) -> Any:
     """Opens a .zst file. Refused: neither Python (from 3.14 on) nor the package `zstandard` can."""
-    for name in ("compression.zstd", "zstandard"):
-        try:
-            module: Any = importlib.import_module(name)
-        except ImportError:
-            continue
-        return module.open(path, mode)
-    raise Refused(f"{path}: unpacking it needs a package, once: pip install zstandard")
+    with contextlib.suppress(ImportError):
+        return importlib.import_module("compression.zstd").open(path, mode)
+    try:
+        decompressor = importlib.import_module("zstandard").ZstdDecompressor()
+    except ImportError:
+        raise Refused(
+            f"{path}: unpacking it needs a package, once: pip install zstandard"
+        ) from None
+    return io.BufferedReader(_Frames(path, decompressor.decompressobj), BLOCK)
+
+
+class _Frames(io.RawIOBase):
+    """What the frames of a .zst file unpack to. The package's own reader takes a file that was cut
+    off for a whole one.
+    """
+
+    def __init__(self, path: Path, begin: Callable[[], Any]):
+        self._file, self._begin, self._frame = path.open("rb"), begin, None
+        self._held = b""
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        while not self._held and (block := self._file.read(4096)):
+            while block:
+                self._frame = self._frame or self._begin()
+                self._held += self._frame.decompress(block)
+                block = b""
+                if self._frame.eof:
+                    block, self._frame = self._frame.unused_data, None
+        if not self._held and self._frame:
+            raise EOFError("it is cut off")
+        count = min(len(buffer), len(self._held))
+        buffer[:count], self._held = self._held[:count], self._held[count:]
+        return count
+
+    def close(self) -> None:
+        self._file.close()
+        super().close()
 
 
 def _read(path: Path, read: Callable[[], bytes]) -> bytes:

@@ -27,7 +27,7 @@ from posenc_jax.lab.tasks.tokens.tokenizer import ByteTokenizer
 from posenc_jax.lab.tasks.user_files import user_path
 from posenc_jax.options import FieldError
 
-HEAD = 2**23  # training tokens that the baselines are fitted to
+BLOCKS, BLOCK = 128, 2**16  # parts of the training tokens that baselines are fitted to, and tokens
 # A byte-level BPE of 4,096 ids that `scripts/prepare_tokens.py stdlib --tokenizer=bpe:4096` made.
 STANDARD_LIBRARY_BPE = "stdlib_bpe.json"
 
@@ -75,7 +75,7 @@ def stdlib_tokens(stretch: int = 65536) -> Plan:
 
     def read() -> Task:
         ids = {split: _standard_library(split) for split in SPLITS}
-        words = _standard_library_tokenizer()
+        words = embedded_tokenizer()
         facts = {
             "sha256": arrays_sha256([len(ids[split]) for split in SPLITS], list(ids.values())),
             "tokenizer_sha256": words.sha256,
@@ -107,8 +107,8 @@ def of_streams(
     per_token["train"] = facts["bytes"]["train"] / len(streams["train"])
 
     def byte_baselines() -> Mapping[str, float]:
-        heads = {"train": streams["train"].read(0, HEAD), **held_out}
-        text = {split: np.frombuffer(words.decode(ids), np.uint8) for split, ids in heads.items()}
+        ids = {"train": evenly(streams["train"]), **held_out}
+        text = {split: np.frombuffer(words.decode(part), np.uint8) for split, part in ids.items()}
         return baselines(text, len(text["test"]) - 1)
 
     return windows(
@@ -127,6 +127,16 @@ def of_streams(
         feed=feeder(streams["train"]),
         bytes_of_id_V=words.lengths_V,
     )
+
+
+def evenly(stream: Stream) -> np.ndarray:
+    """At most BLOCKS * BLOCK tokens of a stream, from all over it: its order may be that of the
+    folders of a source, so that the beginning is no sample.
+    """
+    if len(stream) <= BLOCKS * BLOCK:
+        return stream.read(0, len(stream))
+    starts = np.linspace(0, len(stream) - BLOCK, BLOCKS).astype(int)
+    return np.concatenate([stream.read(int(start), BLOCK) for start in starts])
 
 
 def feeder(stream: Stream) -> Feed:
@@ -165,14 +175,15 @@ def _refused_as_field(name: str, read: Callable[[], Any]) -> Any:
 
 
 @cache
-def _standard_library_tokenizer() -> ByteTokenizer:
+def embedded_tokenizer() -> ByteTokenizer:
+    """The tokenizer of `stdlib_tokens`, which comes with the package."""
     return ByteTokenizer(Path(__file__).with_name(STANDARD_LIBRARY_BPE))
 
 
 @cache
 def _standard_library(split: str) -> np.ndarray:
     """The tokens of the standard library's text."""
-    words = _standard_library_tokenizer()
+    words = embedded_tokenizer()
     files = [text.decode("utf-8", "replace") for _, text in _files()[split]]
     ids = words.encode([text.replace("\0", " ") for text in files])
     separator = np.array([words.separator], words.dtype)
