@@ -58,7 +58,7 @@ SIZES = {
     **dict.fromkeys(("shared_expert_intermediate_size", "intermediate_size_mlp"), 32),
     **dict.fromkeys(("encoder_ffn_dim", "decoder_ffn_dim", "d_ff", "ffn_hidden_size"), 32),
     **dict.fromkeys(("num_experts", "num_local_experts", "n_routed_experts"), 2),
-    **dict.fromkeys(("num_experts_per_tok", "moe_topk", "moe_k", "n_group", "topk_group"), 1),
+    **dict.fromkeys(("num_experts_per_tok", "moe_topk", "moe_k", "n_group", "topk_group", "num_group", "num_expert_group"), 1),
     **dict.fromkeys(("n_shared_experts", "num_shared_experts"), 1),
     "vocab_size": IDS, "qk_rope_head_dim": 8, "qk_nope_head_dim": 8, "qk_head_dim": 16,
     "q_lora_rank": 8, "kv_lora_rank": 8, "first_k_dense_replace": 100, "index_topk": 64,

@@ -94,6 +94,7 @@ TYPES: dict[str, Any] = {
     "qk_rope_head_dim": Size,
     "rope_interleave": bool,
     "rope_local_base_freq": Positive,
+    "rope_scaling_layers": tuple[int, ...],
     "rope_theta": Positive,
     "rotary": bool,
     "rotary_dim": Size,

@@ -58,6 +58,7 @@ class Rotary(NamedTuple):
     dual_chunk: the model may have dual chunk attention.
     hybrid:     `layer_types` may have layers without attention.
     by_layer:   the field with the base of each layer, 0 for layers that do not turn.
+    scaled_by:  the field with the numbers of the layers whose rope is scaled; others have it plain.
     by_type:    `rope_parameters` of types of layers, where the config does not have them.
     scaling:    `rope_parameters`, where the config does not have them.
     pattern:    the types of layers where the config does not have them: G for all tokens, L for a
@@ -87,6 +88,7 @@ class Rotary(NamedTuple):
     dual_chunk: bool = False
     hybrid: bool = False
     by_layer: str = ""
+    scaled_by: str = ""
     by_type: Mapping[str, Any] = {}
     scaling: Mapping[str, Any] = {}
     pattern: str = ""
@@ -95,12 +97,13 @@ class Rotary(NamedTuple):
 
 
 class Turned(NamedTuple):
-    """How the queries and keys of a layer turn: its base, None for that of the model; and whether
-    they do.
+    """How the queries and keys of a layer turn: whether they do; its base, None for that of the
+    model; whether frequencies are scaled.
     """
 
     turns: bool = True
     base: float | None = None
+    scaled: bool = True
 
 
 def rotary(model: Rotary, config: Fields) -> Encoding:
@@ -126,7 +129,7 @@ def rotary(model: Rotary, config: Fields) -> Encoding:
     def layer(layer_type: str, turned: Turned) -> Encoding:
         if layer_type == NONE:
             return rotary_parts.without_attention()
-        parts = [_turned(model, config, layer_type, turned.base) if turned.turns else unturned]
+        parts = [_turned(model, config, layer_type, turned) if turned.turns else unturned]
         if layer_type == LOCAL:
             near = make("window", distance=window - 1)
             parts.append(near if model.order is None else by_order(near))
@@ -140,7 +143,7 @@ def rotary(model: Rotary, config: Fields) -> Encoding:
         )
         raise FieldError((*config.path, "layer_types"), reason)
     rows = [(types[n % len(types)], turned[n % len(turned)]) for n in range(period)]
-    listed = model.by_layer, "layer_types", "block_types", "no_rope_layers"
+    listed = model.by_layer, model.scaled_by, "layer_types", "block_types", "no_rope_layers"
     every_layer = any(config.fields.get(name) for name in listed)  # else one period of layers
     repeats = lambda length: (
         (every_layer or period % length == 0)
@@ -188,6 +191,8 @@ def _turning_layers(model: Rotary, config: Fields) -> list[Turned]:
     """How each layer turns, for one period of layers."""
     if model.by_layer and (bases := config.get(model.by_layer)):
         return [Turned(bool(base), base or None) for base in bases]
+    if model.scaled_by and (numbers := config.get(model.scaled_by)) is not None:
+        return [Turned(scaled=n in numbers) for n in range(config.need("num_hidden_layers"))]
     if not model.nope_every:
         return [Turned()]
     every = config.get("no_rope_layer_interval", default=model.nope_every)
@@ -234,7 +239,7 @@ def _layer_types(model: Rotary, config: Fields, window: int, turns: list[bool]) 
     return [LOCAL] * (pattern - 1) + [FULL] if pattern else [LOCAL]
 
 
-def _turned(model: Rotary, config: Fields, layer_type: str, layer_base: float | None) -> Encoding:
+def _turned(model: Rotary, config: Fields, layer_type: str, layer: Turned) -> Encoding:
     """The rotary part of the layers of type `layer_type`."""
     base, local = config.get("rope_theta", "rotary_emb_base", default=model.base), False
     if model.local_base is not None:
@@ -247,7 +252,7 @@ def _turned(model: Rotary, config: Fields, layer_type: str, layer_base: float | 
     rope = _parameters(model, config, layer_type, scaled=not local)
     if rope is None:
         return Encoding()
-    if (base := layer_base or rope.get("rope_theta", default=base)) is None:
+    if (base := layer.base or rope.get("rope_theta", default=base)) is None:
         reason = "is missing; the model needs it"
         raise FieldError((*config.path, "rope_parameters"), reason)
     rope.get("rope_theta")
@@ -256,6 +261,9 @@ def _turned(model: Rotary, config: Fields, layer_type: str, layer_base: float | 
     if rope_type not in TYPES:
         reason = f"{shown(rope_type)}{choices_for(rope_type, TYPES)}"
         raise FieldError((*rope.path, "rope_type"), reason)
+    if not layer.scaled:
+        rope.read.update(rope.fields)
+        rope_type = "default"
     share = 1.0
     if model.share is not None or rope_type == "proportional":
         share = config.get(*SHARES, default=model.share or 1.0)

@@ -119,7 +119,10 @@ ROTARY: dict[str, Any] = {
     "modernbert": Rotary(160_000.0, 10_000.0, around=128, radius=True),
     "modernbert-decoder": Rotary(160_000.0, 10_000.0, around=128),
     "olmo3": Rotary(500_000.0, 500_000.0, window=4096, every=4),
-    "step3p5": missing("bases and shares by layer"),
+    "step3p5": ignoring(
+        Rotary(share=1.0, window=0, pattern="G", by_type={FULL: {"rope_theta": 10_000.0}}),
+        "num_sliding_attention_heads",
+    ),
     **each("t5gemma2_decoder t5gemma2_text", Rotary(1_000_000.0, 10_000.0, window=4096, every=6)),
     "ultrabert": Rotary(window=128, radius=True, every=3, by_type=by_type(1e4, 2_560_000.0)),
     # layers that do not turn
@@ -195,7 +198,7 @@ ROTARY: dict[str, Any] = {
         share=0.25, order="interleaved", sections=(11, 11, 10), hybrid=True, pattern="NNNG"
     ),
     # beside layers without attention
-    "bailing_hybrid": missing("linear attention with slopes and rope"),
+    "bailing_hybrid": LATENT._replace(base=6_000_000.0, hybrid=True, pattern="NNNNNG"),
     "bamba": Rotary(share=0.5),
     "dory": Rotary(window=1024, hybrid=True, pattern="LNLNLNGN", by_type=by_type(1e4, 1e7)),
     "granitemoehybrid": Switch("position_embedding_type", {
@@ -223,7 +226,10 @@ ROTARY: dict[str, Any] = {
     }),
     "dbrx": Rotary(),
     "deepseek_v4": missing("compressed keys and an output that turns back"),
-    "dots3_note_text": missing("a base by type of layer on the last channels"),
+    "dots3_note_text": LATENT._replace(
+        share=0.25, window=512, pattern="GG" + "LLLG" * 12,
+        by_type=by_type(50_000.0, 80_000_000.0),
+    ),
     "esm": Switch("position_embedding_type", {
         "absolute": ignoring(Table(1026, first=PAD), "rope_theta"), "rotary": Rotary(),
     }),
@@ -233,7 +239,7 @@ ROTARY: dict[str, Any] = {
         {"text": Rotary()},
     ),
     "mistral_large4_text": missing("learned factors of the frequencies"),
-    "molmo2_text": missing("a scaling of rope in some layers only"),
+    "molmo2_text": Rotary(scaled_by="rope_scaling_layers"),
     "moonshine": Rotary(pairing="interleaved", share=0.9),
     "moonshine_streaming": missing("a learned table between the encoder and the decoder"),
     "musicflamingo": Parts({"audio_config": "audioflamingo3_encoder", "text_config": "qwen2"}, {
