@@ -23,7 +23,7 @@ from posenc_jax.lab.summary import Summary
 from posenc_jax.lab.tasks.shuffled import shuffled
 from posenc_jax.lab.training.evaluation import DoesNotFit, Evaluator, records
 from posenc_jax.lab.training.loop import train
-from posenc_jax.lab.training.optimizers import schedule
+from posenc_jax.lab.training.optimizers import rates
 from posenc_jax.lab.training.progress import Progress
 from posenc_jax.lab.training.step import State
 from posenc_jax.lab.training.throughput import Meter, work
@@ -170,7 +170,6 @@ def train_row(config: schema.TrainedConfig, row: Row, run: runs.Run) -> State:
     name, _, task, model, plan, _, limits = row
     seeds = config.seed_range
     labels = {"encoding": name, "split": "train", "length": config.train.length}
-    rate = schedule(config.train)
 
     meter = Meter(work(model, config.model, task, config.train), len(seeds))
 
@@ -180,7 +179,7 @@ def train_row(config: schema.TrainedConfig, row: Row, run: runs.Run) -> State:
         values = {
             "loss": metrics["loss"].mean(axis=1),
             "grad_norm": metrics["grad_norm"].mean(axis=1),
-            "learning_rate": np.full(len(seeds), rate(step - 1)),
+            "learning_rate": np.full(len(seeds), rates(config.train, range(step - 1, step))),
             **{name: np.full(len(seeds), value) for name, value in speed.values().items()},
         }
         run.log(runs.seed_records(step, seeds, labels, values))

@@ -26,7 +26,7 @@ from posenc_jax.lab.model.transformer import Model
 from posenc_jax.lab.runs import StageCheckpoints
 from posenc_jax.lab.tasks.task import Batch, Task
 from posenc_jax.lab.training.batches import training_batches
-from posenc_jax.lab.training.optimizers import Optimizer, by_step, optimizer, schedule
+from posenc_jax.lab.training.optimizers import Optimizer, by_step, optimizer, rates
 from posenc_jax.lab.training.profile import traced
 from posenc_jax.lab.training.step import State, initial, update
 from posenc_jax.lab.training.throughput import Stopwatch, Timing
@@ -230,8 +230,8 @@ def train(
         if validate is not None and step in validated:
             validate(state, step)
 
-    rates = by_step(schedule(config))
-    return fit(advance, rates, state, config.steps, config.chunk, batches, read_finite, after,
+    programs = advance, partial(rates, config)
+    return fit(*programs, state, config.steps, config.chunk, batches, read_finite, after,
                checkpoints, begun, profile)  # fmt: skip
 
 

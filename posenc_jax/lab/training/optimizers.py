@@ -120,7 +120,12 @@ def schedule(config: TrainConfig) -> optax.Schedule:
 
 def rates(config: TrainConfig, steps: range) -> np.ndarray:
     """The learning rates of these steps, counted from 0, float32 [N]."""
-    return by_step(schedule(config))(steps)
+    return _rates_of(config)(steps)
+
+
+@cache
+def _rates_of(config: TrainConfig) -> Callable[[range], np.ndarray]:
+    return by_step(schedule(config))
 
 
 def by_step(schedule: optax.Schedule) -> Callable[[range], np.ndarray]:
