@@ -142,11 +142,16 @@ def _run(config: schema.ExperimentConfig, workdir: str) -> None:
       Unmeasured: the summary is incomplete.
     """
     from posenc_jax.lab import runs
+    from posenc_jax.lab.hosts import devices
 
     measure = module(config.experiment, "run").measure
     try:
         given = config.model_dump(), config.wandb.model_dump(), _defaults(config)
-        with runs.Run(workdir, *given) as run:
+        train = getattr(config, "train", None)
+        with (
+            devices.tensor_parallel(getattr(train, "tensor", 1)),
+            runs.Run(workdir, *given) as run,
+        ):
             print(_header(config, workdir), flush=True)
             summary = run.finish(measure(config, run))
             if run.is_writer:

@@ -16,7 +16,7 @@ import numpy as np
 from posenc_jax import make
 from posenc_jax.lab import tasks
 from posenc_jax.lab.config.schema import EvalConfig, ModelConfig, TrainConfig
-from posenc_jax.lab.hosts import processes
+from posenc_jax.lab.hosts import devices, processes
 from posenc_jax.lab.model import transformer
 from posenc_jax.lab.runs.checkpoints import Checkpoints
 from posenc_jax.lab.tasks.task import SPLITS, Rows
@@ -36,6 +36,7 @@ class Case(NamedTuple):
     name: str
     seeds: int = 1
     fsdp: bool = False
+    tensor: int = 1  # devices that share the heads, where there are several
     goes_on: str = ""
     encoding: str = "transformer_xl"  # one of its weights has three axes
     reads: str = "text"  # a task of `TASKS`
@@ -51,6 +52,8 @@ CASES = {
         Case("fsdp to rows", goes_on="fsdp@8x1"),
         Case("eight to four", fsdp=True, goes_on="fsdp@8x1"),
         Case("two processes to one", goes_on="fsdp@4x2"),
+        Case("heads", tensor=2),
+        Case("heads and fsdp", fsdp=True, tensor=2),
         Case("random", seeds=2, encoding="shifted+sinusoidal"),
         Case("tokens", encoding="rope", reads="tokens"),
         Case("tokens go on", goes_on="tokens@1x1", encoding="rope", reads="tokens"),
@@ -128,7 +131,7 @@ class Half:
 class Trainer:
     """Trains and tests; each program is compiled once, and a state placed otherwise is refused."""
 
-    def __init__(self, seeds: int, fsdp: bool, encoding: str, reads: str = "text"):
+    def __init__(self, seeds: int, fsdp: bool, encoding: str, reads: str, tensor: int):
         self._seeds, self._programs, self._task = seeds, {}, TASKS[reads]()
         self._init: Any = None
         shape = ModelConfig(width=16, heads=2, layers=1)
@@ -198,7 +201,9 @@ def trained(folder: Path, name: str) -> dict[str, Any]:
     """What one case gives; cases of one shape share their programs."""
     case = CASES[name]
     ROWS_READ.clear()
-    actual = trainer(case.seeds, case.fsdp, case.encoding, case.reads)(folder, case)
+    with devices.tensor_parallel(case.tensor):
+        of_case = trainer(case.seeds, case.fsdp, case.encoding, case.reads, case.tensor)
+        actual = of_case(folder, case)
     return {**actual, "rows read": list(ROWS_READ)}
 
 
@@ -208,7 +213,8 @@ def main() -> None:
     actual: dict[str, Any] = {name: trained(Path(folder), name) for name in names}
     actual["devices"], actual["first"] = jax.device_count(), processes.is_first()
     if processes.is_multiprocess() and "fsdp" in names:
-        actual["does not fit"] = trainer(1, True, CASES["fsdp"].encoding).does_not_fit()
+        of_fsdp = trainer(1, True, CASES["fsdp"].encoding, CASES["fsdp"].reads, 1)
+        actual["does not fit"] = of_fsdp.does_not_fit()
         actual["asked"] = [
             processes.any_process(jax.process_index() == 1),
             processes.any_process(False),

@@ -34,8 +34,8 @@ FILE = "start.json"
 # steps and the schedule, whose rates are compared.
 FREE = (
     "checkpoint", "encoding.name", "eval", "first_seed", "imports", "profile", "seeds", "start",
-    "train.accumulate", "train.chunk", "train.fsdp", "train.remat", "train.schedule", "train.steps",
-    "wandb",
+    "train.accumulate", "train.chunk", "train.fsdp", "train.remat", "train.remat_policy",
+    "train.schedule", "train.steps", "train.tensor", "wandb",
 )  # fmt: skip
 
 

@@ -50,7 +50,13 @@ def tuned(
     # A program is one step here: packing would copy all weights twice in each.
     tx = optimizers.make(schedule(config), CLIP, 0.0, adamw)._replace(elementwise=False)
     spread = len(target().devices) > 1  # weights that one device may not hold
-    trainer = Trainer(model, tx, fsdp=spread, accumulate=train.accumulate, remat=train.remat)
+    trainer = Trainer(
+        model,
+        tx,
+        fsdp=spread,
+        accumulate=train.accumulate,
+        remat="nothing" if train.remat else None,
+    )
     state = trainer.start([seed], params=jax.tree.map(lambda leaf: leaf[None], params))
     # One seed, one step.
     batches = lambda steps: jax.tree.map(lambda x: x[None, None], _batch(rows(steps.start)))

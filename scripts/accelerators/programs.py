@@ -192,8 +192,9 @@ def states(model: Model, config: TrainConfig, seeds: int) -> Any:
     """Returns the shapes of the states of all seeds, as `init_runner` spreads them."""
     tx = optimizers.optimizer(config)
     init = loop.init_runner(model, tx, seeds, fsdp=config.fsdp)
-    spread = lambda x: devices.seed_sharding(x.shape, config.fsdp)
-    return _shaped(init.eval_shape(), spread)
+    shapes = init.eval_shape()
+    shaped = lambda x, sharding: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding)
+    return jax.tree.map(shaped, shapes, devices.state_shardings(shapes, config.fsdp))
 
 
 def whole(tree: Any) -> Any:

@@ -30,7 +30,7 @@ def reader(model: Model, config: ModelConfig, way: str, window: int, memory: int
     """
     read = _read_from_cache if way == "cache" else partial(_read_from_memory, config=config)
 
-    def apply(params, tokens_BT, layout, placed=None, remat=False, **form):
+    def apply(params, tokens_BT, layout, placed=None, remat=None, **form):
         del placed, remat, form
         time = tokens_BT.shape[1]
         fill = lambda x: jnp.pad(x, ((0, 0), (0, -time % window), *((0, 0),) * (x.ndim - 2)))

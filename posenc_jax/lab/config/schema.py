@@ -175,14 +175,19 @@ class ModelConfig(Part):
         return self
 
 
+RematPolicy = Literal["nothing", "products"]
+
+
 class TrainConfig(Part):
     """Training on sizes from `min_length` (by default `length`) to `length`.
 
     The task defines a size: tokens of a window, symbols of a string, patches along a side. `chunk`
     steps are one program. `fsdp` spreads parameters and optimizer state over the devices of a seed.
+    `tensor` devices share the heads, the channels of the MLP and the vocabulary (arXiv 1909.08053).
     To save memory, `accumulate` equal parts of a batch are computed one after another and their
     gradients summed, and with `remat` the forward pass keeps only the input of each layer for the
-    backward pass, which computes the rest again.
+    backward pass, which computes the rest again; with `remat_policy` "products" it also keeps what
+    the weights give, so that no product with weights is computed twice.
 
     The learning rate rises to `lr` in `warmup` steps, then follows the `schedule`; gradients are
     clipped to a global norm of `clip`; `decay` is the weight decay of matrices. Names and options
@@ -205,8 +210,10 @@ class TrainConfig(Part):
     average: Whole = 0
     chunk: Rows = 20
     fsdp: bool = False
+    tensor: Rows = 1
     accumulate: Rows = 1
     remat: bool = False
+    remat_policy: RematPolicy = "nothing"
 
     _in_order = pydantic.model_validator(mode="after")(lengths_in_order)
 
@@ -327,6 +334,16 @@ class TrainedConfig(ExperimentConfig):
     def row_names(self) -> list[str]:
         """The names of what is trained, each with every seed."""
         return self.encoding.names
+
+    @pydantic.model_validator(mode="after")
+    def _devices_divide_heads(self):
+        for name, heads in (("heads", self.model.heads), ("kv_heads", self.model.kv_heads)):
+            if heads is not None and heads % self.train.tensor:
+                fits = [n for n in range(1, heads + 1) if heads % n == 0]
+                raise ValueError(f"train.tensor {self.train.tensor} does not divide model.{name} "
+                                 f"{heads}; numbers that divide it: "
+                                 f"{', '.join(map(str, fits))}")  # fmt: skip
+        return self
 
 
 C = TypeVar("C", bound=pydantic.BaseModel)

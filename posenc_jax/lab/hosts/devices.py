@@ -1,13 +1,20 @@
-"""Spreads seeds and rows over several devices: one mesh with the axes "seeds" and "rows".
+"""Spreads seeds, rows and heads over several devices: one mesh with the axes "seeds", "rows" and
+"heads".
 
-The axis "seeds" is the greatest common divisor of the numbers of seeds and devices. The devices of
-one seed share the rows of its batches and, with FSDP, its state. Seeds do not communicate.
+The axis "heads" has as many devices as `tensor_parallel` says, by default one. Of the others the
+axis "seeds" has the greatest common divisor of their number and that of seeds. The devices of one
+seed share the rows of its batches and, with FSDP, its state. Seeds do not communicate.
+
+Along "heads" a layer's heads, the channels of its MLP and the vocabulary are spread, as in
+Megatron-LM (Shoeybi et al., arXiv 1909.08053): the weights are stored so, and XLA spreads the
+computation as they are.
 """
 
+import contextlib
 import functools
 import math
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,8 +25,39 @@ from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 from posenc_jax.backends.target import target
 from posenc_jax.lab.hosts import processes
+from posenc_jax.lab.hosts.exit_status import Refused
 
 MOST_CPU_DEVICES = 8
+# Weights whose last axis is of heads, channels of the MLP or tokens, those whose first axis is, and
+# those of cross-attention, which have the prefix.
+_TO_HEADS = ("query", "key", "value", "up", "gate", "read_out")
+_FROM_HEADS = ("out", "down")
+_CROSS = "cross_"
+_tensor_devices = 1  # the size of the axis "heads"
+
+
+@contextlib.contextmanager
+def tensor_parallel(count: int) -> Iterator[None]:
+    """Inside, `count` devices share the heads, MLP channels and vocabulary of a model.
+
+    Refused: `count` does not divide the number of devices.
+    """
+    global _tensor_devices  # not a context variable: evaluations are compiled in a thread
+    devices = len(target().devices) if count > 1 else 1
+    if devices % count:
+        fits = ", ".join(str(n) for n in range(1, devices + 1) if devices % n == 0)
+        reason = f"{count} does not divide the {devices} devices; numbers that divide them: {fits}"
+        raise Refused(f"config.train.tensor: {reason}")
+    before, _tensor_devices = _tensor_devices, count
+    try:
+        yield
+    finally:
+        _tensor_devices = before
+
+
+def tensor_devices() -> int:
+    """Returns how many devices share the heads of a model, see `tensor_parallel`."""
+    return _tensor_devices
 
 
 def use_cores(rows: int) -> None:
@@ -73,13 +111,24 @@ def batch_sharding(shape: tuple[int, ...]) -> NamedSharding:
 
 
 def spread_parameters(tree: Any) -> Any:
-    """Spreads each leaf over the devices of the seed along its largest dimension that divides."""
-    return _constrained(tree, _largest)
+    """Spreads each leaf over the rows' devices along its largest dimension that divides."""
+    return _parameters_constrained(tree, fsdp=True)
 
 
 def gathered(tree: Any) -> Any:
-    """Puts the whole leaves on each device of the seed."""
-    return _constrained(tree, lambda shape, n: None)
+    """Puts the leaves on each of the rows' devices whole, but for what is spread over heads."""
+    return _parameters_constrained(tree, fsdp=False)
+
+
+def _parameters_constrained(tree: Any, fsdp: bool) -> Any:
+    sizes = jax.sharding.get_abstract_mesh().shape
+    rows, heads = sizes.get("rows", 1), sizes.get("heads", 1)
+    if rows == heads == 1:
+        return tree
+    constrain = lambda path, x: jax.lax.with_sharding_constraint(
+        x, _parameter_spec(path, x.shape, rows if fsdp else 1, heads)
+    )
+    return jax.tree_util.tree_map_with_path(constrain, tree)
 
 
 def sum_over_rows(function: Callable, shared: Any, batch: Any, spread: bool = False) -> Any:
@@ -102,7 +151,7 @@ def sum_over_rows(function: Callable, shared: Any, batch: Any, spread: bool = Fa
     if spread:
         reduce = partial(_scattered, devices=devices)
         sums = jax.eval_shape(function, shared, batch)
-        parts = jax.tree.map(lambda x: _largest(x.shape, devices) or PartitionSpec(), sums)
+        parts = jax.tree_util.tree_map_with_path(partial(_row_spec, devices=devices), sums)
     return jax.shard_map(
         lambda shared, batch: reduce(function(shared, batch)),
         in_specs=(PartitionSpec(), PartitionSpec("rows")), out_specs=parts,
@@ -111,7 +160,7 @@ def sum_over_rows(function: Callable, shared: Any, batch: Any, spread: bool = Fa
 
 
 def _scattered(tree: Any, devices: int) -> Any:
-    """Returns this device's part of the sum over devices of each leaf; see `_largest`.
+    """Returns this device's part of the sum over devices of each leaf; see `_row_spec`.
 
     There is one reduce-scatter for each leaf that is spread: for leaves joined to one array XLA for
     a TPU makes an all-reduce and a slice instead. It does the same where it puts the first axis of
@@ -122,14 +171,17 @@ def _scattered(tree: Any, devices: int) -> Any:
         return x if x.ndim < 3 else with_layout_constraint(x, Layout(tuple(range(x.ndim))))
 
     leaves, structure = jax.tree.flatten(tree)
-    parts = [_largest(x.shape, devices) for x in leaves]
+    specs = jax.tree_util.tree_map_with_path(partial(_row_spec, devices=devices), tree)
+    parts = jax.tree.leaves(specs, is_leaf=lambda x: isinstance(x, PartitionSpec))
     both = list(zip(leaves, parts, strict=True))
     scattered = iter([
-        jax.lax.psum_scatter(in_order(x), "rows", scatter_dimension=len(part) - 1, tiled=True)
-        for x, part in both if part
+        jax.lax.psum_scatter(
+            in_order(x), "rows", scatter_dimension=part.index("rows"), tiled=True
+        )
+        for x, part in both if "rows" in part
     ])  # fmt: skip
-    summed = iter(jax.lax.psum([x for x, part in both if not part], "rows"))
-    return structure.unflatten([next(scattered if part else summed) for part in parts])
+    summed = iter(jax.lax.psum([x for x, part in both if "rows" not in part], "rows"))
+    return structure.unflatten([next(scattered if "rows" in part else summed) for part in parts])
 
 
 def by_seed(tree: Any, fsdp: bool) -> Any:
@@ -138,15 +190,24 @@ def by_seed(tree: Any, fsdp: bool) -> Any:
     """
     if len(target().devices) == 1:
         return tree
-    keep = lambda x: jax.lax.with_sharding_constraint(x, seed_sharding(x.shape, fsdp))
-    return jax.tree.map(keep, tree)
+    return jax.tree.map(jax.lax.with_sharding_constraint, tree, state_shardings(tree, fsdp))
 
 
-def seed_sharding(shape: tuple[int, ...], fsdp: bool = False) -> NamedSharding:
-    """Returns the sharding of a leaf [S, ...] by `by_seed`."""
-    mesh = _mesh(shape[0])
-    row_spec = _largest(shape[1:], mesh.shape["rows"]) if fsdp else None
-    return NamedSharding(mesh, PartitionSpec("seeds", *(row_spec or ())))
+def state_shardings(tree: Any, fsdp: bool = False) -> Any:
+    """Returns the shardings of leaves [S, ...] of parameters, or of a state, by `by_seed`."""
+
+    def sharding(path, x):
+        mesh = _mesh(x.shape[0])
+        rows = mesh.shape["rows"] if fsdp else 1
+        spec = _parameter_spec(path, x.shape[1:], rows, mesh.shape["heads"])
+        return NamedSharding(mesh, PartitionSpec("seeds", *spec))
+
+    return jax.tree_util.tree_map_with_path(sharding, tree)
+
+
+def seed_sharding(shape: tuple[int, ...]) -> NamedSharding:
+    """Returns the sharding of an array [S, ...] that each device of a seed has whole."""
+    return NamedSharding(_mesh(shape[0]), PartitionSpec("seeds"))
 
 
 def on_every_device(tree: Any) -> Any:
@@ -245,6 +306,47 @@ def _constrained(tree: Any, spec: Callable[[tuple[int, ...], int], PartitionSpec
     return jax.tree.map(lambda x: constrain(x, spec(x.shape, devices) or PartitionSpec()), tree)
 
 
+def _parameter_spec(path: Any, shape: tuple[int, ...], rows: int, heads: int) -> PartitionSpec:
+    """Returns the spec of a leaf of parameters, or of what an optimizer keeps of one, over so many
+    devices of rows and of heads; 1: it is not spread over them.
+    """
+    axis = _heads_axis(path, shape, heads)
+    if rows > 1:
+        # The axis of heads is not spread further: 1 is divided by no number of devices.
+        others = tuple(1 if n == axis else size for n, size in enumerate(shape))
+        spec = [*(_largest(others, rows) or ())]
+    else:
+        spec = []
+    spec += [None] * (len(shape) - len(spec))
+    if axis is not None:
+        spec[axis] = "heads"
+    while spec and spec[-1] is None:
+        spec.pop()
+    return PartitionSpec(*spec)
+
+
+def _heads_axis(path: Any, shape: tuple[int, ...], heads: int) -> int | None:
+    """Returns the axis of a leaf that is spread over `heads` devices, by its names; or None."""
+    names = [str(getattr(key, "key", getattr(key, "name", ""))) for key in path]
+    layer = {name.removeprefix(_CROSS) for name in names}
+    if heads == 1 or not shape:
+        return None
+    if not layer.isdisjoint(_TO_HEADS):
+        axis = len(shape) - 1
+    elif not layer.isdisjoint(_FROM_HEADS):
+        axis = 0 if len(shape) > 1 else None
+    else:
+        axis = 0 if "embed" in layer else None
+    return axis if axis is not None and shape[axis] % heads == 0 else None
+
+
+def _row_spec(path: Any, x: Any, devices: int) -> PartitionSpec:
+    """Returns the spec of a sum over rows that is spread over their devices."""
+    heads = jax.sharding.get_abstract_mesh().shape.get("heads", 1)
+    whole = _parameter_spec(path, x.shape, devices, heads)
+    return PartitionSpec(*(axis if axis == "rows" else None for axis in whole))
+
+
 def _row_devices() -> int:
     """Returns how many devices share the rows, inside `spread_seeds`; 1 elsewhere."""
     return jax.sharding.get_abstract_mesh().shape.get("rows", 1)
@@ -268,13 +370,15 @@ def _largest(shape: tuple[int, ...], devices: int) -> PartitionSpec | None:
 
 
 def _mesh(seeds: int) -> Mesh:
-    return _device_mesh(target().devices, seeds)
+    return _device_mesh(target().devices, seeds, _tensor_devices)
 
 
 @functools.cache
-def _device_mesh(devices: tuple[Any, ...], seeds: int) -> Mesh:
-    """Returns the devices as [groups of seeds, devices of a seed], in their network's order."""
+def _device_mesh(devices: tuple[Any, ...], seeds: int, heads: int) -> Mesh:
+    """Returns the devices as [groups of seeds, devices of rows, devices of heads], in their
+    network's order.
+    """
     count = len(devices)
     line = jax.make_mesh((count,), ("all",), axis_types=(AxisType.Auto,), devices=devices)
-    grid = line.devices.reshape(math.gcd(seeds, count), -1)
-    return Mesh(grid, ("seeds", "rows"), axis_types=(AxisType.Auto,) * 2)
+    grid = line.devices.reshape(math.gcd(seeds, count // heads), -1, heads)
+    return Mesh(grid, ("seeds", "rows", "heads"), axis_types=(AxisType.Auto,) * 3)

@@ -61,10 +61,10 @@ class Model(NamedTuple):
     tokens_BT and a `Pair` for layout, and logits are the target's; `decode` takes the target alone.
 
     init:   (key) -> params.
-    apply:  (params, tokens_BT, layout, placed=None, remat=False, **form) -> logits [B, T, V], or
-            [B, V] if pooled. `placed` is the result of `place`, in training only; `remat` as in
-            `TrainConfig`; `form` goes to `attention.frame`. A model of vectors reads [B, T, F]
-            instead of token ids.
+    apply:  (params, tokens_BT, layout, placed=None, remat=None, **form) -> logits [B, T, V], or
+            [B, V] if pooled. `placed` is the result of `place`, in training only; `remat` names
+            what layers keep for the backward pass, a key of `REMAT_POLICIES`, None: all; `form`
+            goes to `attention.frame`. A model of vectors reads [B, T, F] instead of token ids.
     place:  (key, layout) -> placed, [B, T, ...]: the positions that the encoding reads, drawn in
             training; None if it reads the layout's.
     extend: (params, tokens_BT, layout, memory=None, keep=None) -> (logits, memory): a segment that
@@ -128,7 +128,7 @@ def build(
         args = (Pair(tokens, words), Pair(at, at)) if paired else (tokens, at)
         return module.init(key, *args)["params"]
 
-    def apply(params, tokens_BT, layout, placed=None, remat=False, **form):
+    def apply(params, tokens_BT, layout, placed=None, remat=None, **form):
         return run(params, tokens_BT, layout, placed=placed, remat=remat, **form)[0]
 
     if config.kind == "lstm":
@@ -176,7 +176,7 @@ def classifier(
     pooled = pooling == "mean"
     model = build(config, encoding, vocab, pooled=pooled, axes=axes, features=features)
 
-    def apply(params, x_BT, layout, placed=None, remat=False, **form):
+    def apply(params, x_BT, layout, placed=None, remat=None, **form):
         del form
         logits = model.apply(params, x_BT, layout, placed, remat)
         return logits[:, None] if pooled else logits[:, :1]

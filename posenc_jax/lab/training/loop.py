@@ -17,7 +17,7 @@ import numpy as np
 import optax
 
 from posenc_jax.backends.target import tuned_for
-from posenc_jax.lab.config.schema import TrainConfig
+from posenc_jax.lab.config.schema import RematPolicy, TrainConfig
 from posenc_jax.lab.hosts import devices, failpoints, processes
 from posenc_jax.lab.hosts.compiling import jit_quick
 from posenc_jax.lab.hosts.exit_status import Diverged
@@ -55,11 +55,12 @@ class Trainer:
         loss_mask: bool = True,
         fsdp: bool = False,
         accumulate: int = 1,
-        remat: bool = False,
+        remat: RematPolicy | None = None,
     ):
         self._model, self._tx, self._average = model, tx, average
         self._update, self._fsdp = update(model, tx, loss_mask, fsdp, accumulate, remat), fsdp
         self._packed = tuned_for("cpu") and tx.elementwise and not fsdp
+        self._packed &= devices.tensor_devices() == 1  # leaves are spread each in its way
         # The function (steps) -> their learning rates, [steps].
         self.rates = by_step(tx.schedule)
         # A jitted function (state, batches, rate_N) -> (state, metrics): a step of every seed on
@@ -246,11 +247,10 @@ def init_runner(model: Model, tx, seeds: int, first_seed: int = 0, fsdp: bool = 
 
 def params_shapes(model: Model, seeds: int, fsdp: bool = False) -> Any:
     """The shapes of the weights of `seeds` seeds, and the devices that hold them."""
-    params = jax.eval_shape(model.init, jax.random.key(0))
-    shaped = lambda shape, dtype: jax.ShapeDtypeStruct(
-        shape, dtype, sharding=devices.seed_sharding(shape, fsdp)
-    )
-    return jax.tree.map(lambda leaf: shaped((seeds, *leaf.shape), leaf.dtype), params)
+    init = lambda: over_seeds(model.init, jax.random.split(jax.random.key(0), seeds))
+    params = jax.eval_shape(init)
+    shaped = lambda leaf, sharding: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding)
+    return jax.tree.map(shaped, params, devices.state_shardings(params, fsdp))
 
 
 def from_weights(config: TrainConfig, fresh: State, params: Any) -> State:
@@ -272,7 +272,7 @@ def _average(config: TrainConfig, params: Any) -> Any:
 def chunk_runner(model: Model, config: TrainConfig, loss_mask: bool) -> Any:
     """`Trainer.advance` of a config: the jitted function (state, batches, rate_N) ->
     (state, metrics)."""
-    saving = config.fsdp, config.accumulate, config.remat
+    saving = config.fsdp, config.accumulate, config.remat_policy if config.remat else None
     return Trainer(model, optimizer(config), config.average, loss_mask, *saving).advance
 
 

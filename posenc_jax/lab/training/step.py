@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
+from posenc_jax.lab.config.schema import RematPolicy
 from posenc_jax.lab.hosts import devices
 from posenc_jax.lab.hosts.fast_training import pack, unpack, value_and_grad, value_and_grad_in_parts
 from posenc_jax.lab.metrics import cross_entropy
@@ -61,16 +62,17 @@ def update(
     loss_mask: bool = True,
     fsdp: bool = False,
     accumulate: int = 1,
-    remat: bool = False,
+    remat: RematPolicy | None = None,
 ) -> Callable:
     """The pure function (state, batch, rate) -> (state, {"loss", "grad_norm", "step"}); see
     `advance`. The learning rate `rate` stands in for that of the optimizer's schedule.
 
     With FSDP the state is spread over the devices of its seed, and parameters are gathered during
-    the step. A packed state stays packed. `accumulate` and `remat` as in `TrainConfig`.
+    the step. A packed state stays packed. `accumulate` as in `TrainConfig`, `remat` as in
+    `Model.apply`.
     """
     spread = devices.spread_parameters if fsdp else lambda tree: tree
-    apply = partial(model.apply, remat=True) if remat else model.apply
+    apply = partial(model.apply, remat=remat) if remat else model.apply
 
     def loss_fn(params, rows, total):
         batch, placed = rows

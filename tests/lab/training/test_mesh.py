@@ -41,7 +41,7 @@ def runs(tmp_path_factory, kept_programs):
     alone = ("rows", "seeds", "random", "tokens", "tokens go on", "tokens of seeds")
     one = {name: trained(folder, name) for name in alone}
     cases = ["rows", "seeds", "fsdp", "rows to fsdp", "random", "tokens", "tokens of seeds"]
-    eight = said(started(folder, cases, 8))
+    eight = said(started(folder, [*cases, "heads", "heads and fsdp"], 8))
     one["fsdp to rows"] = trained(folder, "fsdp to rows")
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -64,7 +64,14 @@ def close(actual, wanted, key="losses", first=0):
 
 
 @pytest.mark.parametrize(
-    ("case", "wanted"), [("rows", "rows"), ("fsdp", "rows"), ("seeds", "seeds")]
+    ("case", "wanted"),
+    [
+        ("rows", "rows"),
+        ("fsdp", "rows"),
+        ("seeds", "seeds"),
+        ("heads", "rows"),
+        ("heads and fsdp", "rows"),
+    ],
 )
 def test_eight_devices_give_the_losses_of_one(runs, case, wanted):
     assert runs["eight"]["devices"] == 8
@@ -170,6 +177,14 @@ def test_fsdp_leaves_each_device_its_share_of_the_state(runs):
     assert own < 1.1 * whole / 8
     whole, own = runs["one"]["rows"]["bytes"]
     assert own == whole, "control"
+
+
+def test_two_devices_share_the_heads_and_eight_what_fsdp_spreads(runs):
+    """Norms, output biases and what the encoding learns are whole on each device."""
+    whole, own = runs["eight"]["heads"]["bytes"]
+    assert own < 1.1 * whole / 2
+    whole, own = runs["eight"]["heads and fsdp"]["bytes"]
+    assert own < 1.2 * whole / 8
 
 
 def test_processes_agree_on_memory_and_on_signals(runs):

@@ -134,10 +134,11 @@ def test_it_learns():
     ("backend", "changes"),
     [
         ("cpu", {"accumulate": 4, "remat": True}),
+        ("cpu", {"remat": True, "remat_policy": "products"}),
         ("tpu", {"accumulate": 4, "remat": True}),
         ("cpu", {"kind": "lstm", "remat": True}),
     ],
-    ids=["decoder", "decoder scanned", "lstm"],
+    ids=["decoder", "products", "decoder scanned", "lstm"],
 )
 def test_steps_that_save_memory_are_the_plain_steps(backend, changes):
     _, plain = run(layers=2, kind=changes.get("kind", "decoder"))
@@ -162,6 +163,7 @@ def test_they_take_less_memory():
     plain = needed()
     assert needed(accumulate=4) < plain / 2
     assert needed(remat=True) < plain / 2
+    assert needed(remat=True) < needed(remat=True, remat_policy="products") < plain
 
 
 def test_parts_divide_the_batch():

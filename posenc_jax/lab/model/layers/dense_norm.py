@@ -20,6 +20,13 @@ ACTIVATIONS: dict[str, Callable[[jax.Array], jax.Array]] = {
 }
 
 
+# What the forward pass keeps of a layer for the backward pass, besides its input.
+REMAT_POLICIES = {
+    "nothing": jax.checkpoint_policies.nothing_saveable,
+    "products": jax.checkpoint_policies.dots_with_no_batch_dims_saveable,
+}
+
+
 def weight(module: nn.Module, name: str, init: Callable, shape: tuple[int, ...]) -> jax.Array:
     """The stored weight of a module; at initialisation `init` makes it.
 

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from posenc_jax.attention import frame
 from posenc_jax.encoding import Encoding
 from posenc_jax.lab.config.schema import ModelConfig
+from posenc_jax.lab.model.layers.dense_norm import REMAT_POLICIES
 from posenc_jax.lab.model.layers.embedding import embedded, read_out
 
 
@@ -24,7 +25,7 @@ class LSTM(nn.Module):
     pooled: bool
 
     @nn.compact
-    def __call__(self, tokens_BT, layout, placed=None, remat=False, **form):
+    def __call__(self, tokens_BT, layout, placed=None, remat=None, **form):
         segment_BT = jnp.broadcast_to(layout.segment_BT, tokens_BT.shape)
         before_BT = jnp.pad(segment_BT, ((0, 0), (1, 0)))[:, :-1]
         real_BT, fresh_BT = segment_BT > 0, segment_BT != before_BT
@@ -41,7 +42,7 @@ class LSTM(nn.Module):
         run = nn.scan(
             step, variable_broadcast="params", split_rngs={"params": False}, in_axes=1, out_axes=1
         )
-        run: Any = nn.remat(run) if remat else run
+        run: Any = nn.remat(run, policy=REMAT_POLICIES[remat]) if remat else run
         x_BTD = embedded(self, tokens_BT, layout)
         if self.encoding.embed is not None:
             x_BTD = self._told(x_BTD, layout, placed)

@@ -12,7 +12,7 @@ from posenc_jax.backends.target import target, tuned_for
 from posenc_jax.encoding import Encoding
 from posenc_jax.lab.config.schema import ModelConfig
 from posenc_jax.lab.model.layers.block import Block
-from posenc_jax.lab.model.layers.dense_norm import norm
+from posenc_jax.lab.model.layers.dense_norm import REMAT_POLICIES, norm
 from posenc_jax.lab.model.layers.embedding import embedded, final, read_out
 from posenc_jax.layout import Layout, join
 
@@ -51,7 +51,7 @@ class Transformer(nn.Module):
         placed=None,
         memory=None,
         cache=None,
-        remat=False,
+        remat=None,
         source=None,
         **form,
     ):
@@ -86,7 +86,9 @@ class Transformer(nn.Module):
         cross = None if source is None else self._across(source, layout, form)
         source_BKD = None if source is None else source.x_BKD
         # The arguments 2 and 3, `at_layer` and `at_cross`, are functions, not arrays.
-        kind: Any = nn.remat(Block, static_argnums=(2, 3)) if remat else Block
+        kind: Any = Block
+        if remat:
+            kind = nn.remat(Block, static_argnums=(2, 3), policy=REMAT_POLICIES[remat])
         make = partial(kind, c)
         inputs, entries = [], []
         if memory is None and cache is None and self._alike(view, cross):
@@ -162,7 +164,7 @@ class EncoderDecoder(nn.Module):
     pooled: bool = False
 
     @nn.compact
-    def __call__(self, tokens, layout, placed=None, cache=None, remat=False, **form):
+    def __call__(self, tokens, layout, placed=None, cache=None, remat=None, **form):
         """`Transformer.__call__` of the decoder, for a `Pair` of tokens and a `Pair` of layouts.
 
         With a cache, which has the source, they are those of the target alone.
