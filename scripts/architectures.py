@@ -76,6 +76,8 @@ HALF = {"mrope_section": [1, 2, 1], "partial_rotary_factor": 0.5}
 INTERLEAVED = {"mrope_section": [4, 2, 2]}
 QUARTER = {"mrope_section": [2, 1, 1], "partial_rotary_factor": 0.25}
 SPECIAL: dict[str, dict[str, Any]] = {
+    "bailing_hybrid": {"num_experts": 8, "n_group": 1, "topk_group": 1},
+    "step3p5": {"sliding_window": 4},
     "bamba": {"attn_layer_indices": [1, 3]},
     "cosmos3_edge_text": {"rope_parameters": INTERLEAVED},
     "ernie4_5_vl_moe_text": {"moe_intermediate_size": [16, 16],
@@ -300,7 +302,7 @@ def record(kind: str, model, pos: np.ndarray, inputs: dict[str, Any]) -> dict[st
     arrays = {}
     moved, at_rest = noted(model, inputs, True), noted(model, inputs, False)
     order = reordered(model)
-    latent = hasattr(model.config, "qk_rope_head_dim")  # whose scale has YaRN's temperature
+    latent = "qk_rope_head_dim" in model.config.to_dict()  # whose scale has YaRN's temperature
     for n, (q, k, added, scale) in sorted(moved.items()):
         scale = scale if latent else q.shape[-1] ** -0.5
         q_still, k_still = (in_order(x, order) for x in at_rest[n][:2])
@@ -399,6 +401,69 @@ def proved_at_input(kind: str, cls: type[PretrainedConfig]) -> list[tuple[dict, 
     return rows
 
 
+def pictures(kind: str, cls: type[PretrainedConfig]) -> list[tuple[dict, dict]]:
+    """What a model of pictures adds to its tokens: at its table's size, and at another one."""
+    from goldens.compared import grid_gap
+
+    from posenc_jax import parts_from_huggingface
+
+    default = cls().to_dict()
+    patch = default.get("patch_size") or 16
+    patch = patch[0] if isinstance(patch, list | tuple) else patch
+    side = 4 * patch
+    if default.get("num_patches"):
+        sizes = {"num_patches": 16}
+    elif isinstance(default.get("image_size"), list | tuple):
+        sizes = {"image_size": [side, side]}
+    else:
+        sizes = {"image_size": side}
+    config = small(kind, cls, **sizes)
+    model = reset(model_class(cls)(config), kind).float()
+    fields = plain(config) | {
+        name: value for name, value in config.to_dict().items() if name in (*sizes, "patch_size")
+    }
+    (answer,) = parts_from_huggingface(fields).values()
+    height, width = sizes.get("image_size", side), sizes.get("image_size", side)
+    if isinstance(height, list):
+        height, width = height
+    name, table = next(
+        (name, weight) for name, weight in model.named_parameters() if TABLE.search(name)
+    )
+    parent = model.get_submodule(re.sub(r"\.?[^.]*(\.weight)?$", "", name))
+    channels, rows = getattr(config, "num_channels", 3), []
+    for image in (None, (height // patch + 1, width // patch + 2)):
+        more = {}
+        if image is not None:
+            if "interpolate_pos_encoding" not in inspect.signature(model.forward).parameters:
+                break
+            more, height, width = (
+                {"interpolate_pos_encoding": True},
+                image[0] * patch,
+                image[1] * patch,
+            )
+        generator = torch.Generator().manual_seed(0)
+        pixels = torch.randn(1, channels, height, width, generator=generator)
+        outputs: list[Any] = []
+        keep = lambda kept, module, args, output: kept.append(output)
+        hook = parent.register_forward_hook(functools.partial(keep, outputs))
+        with torch.no_grad():
+            weight = table.clone()
+            model(pixels, **more)
+            table.zero_()
+            model(pixels, **more)
+            table.copy_(weight)
+        hook.remove()
+        with_table, without = (o[0] if isinstance(o, tuple) else o for o in outputs)
+        code_TD = (with_table - without)[0].reshape(-1, weight.shape[-1])
+        code_TD = code_TD[code_TD.abs().sum(-1) > 0].numpy()  # registers have no position
+        table_LD = weight.reshape(-1, weight.shape[-1]).numpy()
+        error = grid_gap(answer, table_LD, code_TD, image)
+        case = f"{kind} {image[0]}x{image[1]}" if image else kind
+        note = {"case": case, "type": kind, "config": fields, "image": image, "error": error}
+        rows.append((note, {"table": table_LD, "code": code_TD}))
+    return rows
+
+
 def plain(config: PretrainedConfig) -> dict[str, Any]:
     """The config as its file has it."""
     fields = json.loads(config.to_json_string(use_diff=False))
@@ -450,12 +515,13 @@ def tables(cls: type[PretrainedConfig]) -> dict[str, list[int]]:
     }
 
 
-def save_inputs(chosen: list[str], classes: dict[str, type[PretrainedConfig]]) -> None:
-    """Freezes what models add at their input."""
+def save_inputs(chosen: list[str], classes: dict[str, type[PretrainedConfig]], name: str) -> None:
+    """Freezes what models add at their input: to tokens, "inputs", or to patches, "pictures"."""
+    proved_rows = {"inputs": proved_at_input, "pictures": pictures}[name]
     notes, files = [], {}
     for kind in chosen:
         try:
-            rows = proved_at_input(kind, classes[kind])
+            rows = proved_rows(kind, classes[kind])
         except Exception as failed:
             print(f"{kind:40} {type(failed).__name__}: {str(failed)[:150]!r}", flush=True)
             continue
@@ -467,10 +533,10 @@ def save_inputs(chosen: list[str], classes: dict[str, type[PretrainedConfig]]) -
             )
             if good:
                 notes.append({"version": transformers.__version__, **note})
-                files |= {f"{note['case']}/{name}": array for name, array in arrays.items()}
+                files |= {f"{note['case']}/{key}": array for key, array in arrays.items()}
     lines = ",\n".join(json.dumps(note) for note in notes)
-    (FOLDER / "inputs.json").write_text(f"[\n{lines}\n]\n")
-    np.savez_compressed(FOLDER / "inputs.npz", **files)
+    (FOLDER / f"{name}.json").write_text(f"[\n{lines}\n]\n")
+    np.savez_compressed(FOLDER / f"{name}.npz", **files)
     print(f"{len(notes)} parts proved at the input")
 
 
@@ -489,6 +555,7 @@ def main() -> None:
     flags.add_argument("--only", default="", help="types, with commas between")
     flags.add_argument("--tables", action="store_true", help="freeze shapes of tables alone")
     flags.add_argument("--input", action="store_true", help="what is added at the input")
+    flags.add_argument("--pictures", action="store_true", help="what is added to patches")
     flags.add_argument("--trace", action="store_true", help="show where a type fails")
     flags.add_argument("--write", action="store_true", help="freeze what is proved")
     arguments = flags.parse_args()
@@ -508,7 +575,10 @@ def main() -> None:
         (FOLDER / "tables.json").write_text("{\n" + ",\n".join(lines) + "\n}\n")
         return
     if arguments.input:
-        save_inputs(chosen, classes)
+        save_inputs(chosen, classes, "inputs")
+        return
+    if arguments.pictures:
+        save_inputs(chosen, classes, "pictures")
         return
     notes, files = [], {}
     for kind in chosen:

@@ -61,7 +61,7 @@ def proofs() -> dict[str, str]:
     read = lambda name: json.loads((FROZEN / name).read_text())
     return {
         **dict.fromkeys(read("tables.json"), "s"),
-        **{note["type"]: "i" for note in read("inputs.json")},
+        **{note["type"]: "i" for note in read("inputs.json") + read("pictures.json")},
         **{note["type"]: "m" for note in read("proofs.json")},
     }
 
@@ -84,7 +84,7 @@ def page() -> str:
     lines = [
         f"{encodings} types have an encoding: {counts['m']} are proved by a small model (m), "
         f"{counts['i']} by the rows that",
-        f"it reads at its input (i), {counts['s']} by the shape of its table (s); "
+        f"it adds at its input (i), {counts['s']} by the shape of its table (s); "
         f"{counts['read']} are read from the code alone.",
         f"{counts['reason']} have a reason, {sum(map(len, parts.values()))} have several parts.",
     ]

@@ -26,7 +26,7 @@ from posenc_jax import (
 from posenc_jax.huggingface.types import ROWS
 from posenc_jax.layout import full, layout
 from posenc_jax.options import FieldError
-from scripts.goldens.compared import input_gap, layers_gap
+from scripts.goldens.compared import grid_gap, input_gap, layers_gap
 from tests.support import ROOT
 from tests.support.catalogue import gap
 
@@ -34,6 +34,7 @@ FOLDER = ROOT / "tests" / "goldens" / "huggingface"
 TYPES = json.loads((FOLDER / "types.json").read_text())
 PROOFS = json.loads((FOLDER / "proofs.json").read_text())
 INPUTS = json.loads((FOLDER / "inputs.json").read_text())
+PICTURES = json.loads((FOLDER / "pictures.json").read_text())
 TABLES = json.loads((FOLDER / "tables.json").read_text())
 # Types whose default config no model was released with: widths of heads that do not pair or fit.
 UNRELEASED = {
@@ -133,6 +134,22 @@ def test_what_models_add_at_their_input():
         other = None if code is None else np.roll(code, 1, axis=0)
         seen += input_gap(answer, moved, case.get("rows"), other) > 1e-3
     assert seen == len(INPUTS) > 70, "control: moved by one token"
+
+
+@pytest.mark.thorough(after=2)
+@pytest.mark.parametrize(
+    "case", PICTURES, ids=[case["case"].replace(" ", "_") for case in PICTURES]
+)
+def test_what_models_add_to_patches(case):
+    """Tables of small models of transformers at their own size and resized, frozen."""
+    with np.load(FOLDER / "pictures.npz") as file:
+        table, code = (file[f"{case['case']}/{name}"] for name in ("table", "code"))
+    (answer,) = parts_from_huggingface(case["config"]).values()
+    assert isinstance(answer, Encoding)
+    image = tuple(case["image"]) if case["image"] else None
+    assert grid_gap(answer, table, code, image) < 2e-5
+    turned = np.concatenate([code[:-2], code[:-3:-1]])
+    assert grid_gap(answer, table, turned, image) > 1e-2, "control: two patches in the other order"
 
 
 def rows_of_tables(answer):

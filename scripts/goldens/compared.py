@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from posenc_jax import Dims, Encoding, frame, weights
+from posenc_jax import Dims, Encoding, frame, make, weights
 from posenc_jax.encoding import embed, place
 from posenc_jax.layout import layout
 
@@ -32,6 +32,35 @@ def input_gap(
         at = layout(np.ones((1, len(code_TD)), np.int32))
         x_BTD = jnp.zeros((1, *code_TD.shape), float)
         made = embed(encoding, {}, x_BTD, place(encoding, None, at))
+        return float(np.max(np.abs(np.asarray(made)[0] - code_TD)))
+
+
+def grid_gap(
+    encoding: Encoding, table_LD: np.ndarray, code_TD: np.ndarray, image: tuple[int, int] | None
+) -> float:
+    """The largest difference of the codes of a picture's tokens from those of a model.
+
+    Args:
+      encoding: a `learned_grid`.
+      table_LD: its weights.
+      code_TD: what the model adds to the tokens before the patches, and to the patches row by row.
+      image: patches of the picture along its height and width; None: those of the table.
+    """
+    options = dict(encoding.options)
+    if image is not None:
+        options |= {"image_rows": image[0], "image_columns": image[1]}
+    rows, columns = image or (options["rows"], options["columns"])
+    prefix = np.array([(-1, n) for n in range(options["prefix"])], np.int32).reshape(-1, 2)
+    patches = np.stack(np.divmod(np.arange(rows * columns), columns), -1)
+    pos_BTA = np.concatenate([prefix, patches]).astype(np.int32)[None]
+    if pos_BTA.shape[1] != len(code_TD):
+        return np.inf
+    with jax.enable_x64(True):
+        at = layout(np.ones(pos_BTA.shape[:2], np.int32), jnp.asarray(pos_BTA))
+        encoding = make("learned_grid", **options)
+        params = {"table": jnp.asarray(np.asarray(table_LD, np.float64))}
+        x_BTD = jnp.zeros((1, *code_TD.shape), float)
+        made = embed(encoding, params, x_BTD, place(encoding, None, at))
         return float(np.max(np.abs(np.asarray(made)[0] - code_TD)))
 
 
