@@ -91,6 +91,7 @@ class TrainProcess:
             status = self.process.wait(seconds)
         finally:
             self.process.kill()
+            self.process.wait()
         return Ended(status, self._out.read_text(), self._err.read_text(), time.monotonic())
 
     def wait_until(self, reached: Callable[[], bool]) -> None:

@@ -15,13 +15,16 @@ INIT_SECONDS, FINISH_SECONDS, ANSWER_SECONDS = 10.0, 5.0, 3.0
 HEADER = 7  # bytes at the beginning of W&B's file of an offline run
 
 
-def open_run(folder: Path, mode: str, config: Mapping, options: Mapping) -> Any:
+def open_run(
+    folder: Path, mode: str, config: Mapping, options: Mapping, finish_seconds: float
+) -> Any:
     """Returns a new W&B run beside those that are open; with a known id it goes on from that run.
 
     Args:
       folder: that of our run, which gets the files of W&B, unless WANDB_DIR names another.
       mode: "offline" or "online".
       options: arguments of `wandb.init`.
+      finish_seconds: the most that the end of the run waits for the server.
 
     Raises:
       Exception: of many kinds: W&B refuses, or does not answer within INIT_SECONDS.
@@ -49,7 +52,7 @@ def open_run(folder: Path, mode: str, config: Mapping, options: Mapping) -> Any:
             x_save_requirements=False,
             login_timeout=INIT_SECONDS,
             init_timeout=INIT_SECONDS,
-            finish_timeout=FINISH_SECONDS,
+            finish_timeout=finish_seconds,
             finish_timeout_raises=True,
         ),
         **options,

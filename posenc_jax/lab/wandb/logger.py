@@ -120,7 +120,8 @@ class WandbLogger:
         id: str = "",
     ):
         self.unsent, self._folder, self._checkpoint = Unsent(folder, id), folder, checkpoint
-        self._report, self._mode = report, mode
+        self._report, self._is_online = report, mode == "online"
+        self._mode = mode  # of the trainings that are opened from now on
         self._open_training, self._earlier = open_training, earlier
         self._streams: dict[Training | None, _Stream] = {}  # None: the report
         if report is not None and in_sweep:
@@ -167,24 +168,25 @@ class WandbLogger:
         """Ends all W&B runs; of a finished run, whose records `read` reads, it first sends what is
         unsent.
 
-        A server that does not answer gets nothing more after ANSWER_SECONDS. Else this takes at
-        most about twice FINISH_SECONDS, and UPLOAD_SECONDS more while files are uploaded.
+        Of a run that is not finished it takes about FINISH_SECONDS at most. Of a finished one, a
+        server that does not answer gets nothing more after ANSWER_SECONDS, and one that does has
+        UPLOAD_SECONDS for the rows of all trainings, and twice that for the report.
         """
-        report, seconds = self._report, client.FINISH_SECONDS + 1.0
+        report = self._report
         if report is None:
             return
         if read is not None:
-            if self._mode == "online":
+            if self._is_online:
                 asked = client.in_thread(client.ask, report)
                 self._wait("sending the report", client.ANSWER_SECONDS, asked)
             self._do("the end", self._end)
             self._catch_up(read, without=self._begun)
-            self._wait("the end", seconds, self._do("the end", lambda: None))
+            self._wait("the end", UPLOAD_SECONDS, self._do("the end", lambda: None))
             if self.unsent.report:
                 publishing = self._do("sending the report", partial(self._publish, read))
                 self._wait("sending the report", 2 * UPLOAD_SECONDS, publishing)
         ending = self._do("the end", partial(self._end, int(failed), report))
-        self._wait("the end", seconds, ending)
+        self._wait("the end", client.FINISH_SECONDS + 1.0, ending)
         self._report = None
         self._tasks.put(None)
 
@@ -273,7 +275,7 @@ class WandbLogger:
         assert self._folder is not None
         try:
             sent = results.publish(self._report, self._folder, read(), self._checkpoint)
-            if self._mode == "online":
+            if self._is_online:
                 for artifact in sent:
                     artifact.wait()
             self.unsent.remove(report=True)
@@ -313,7 +315,9 @@ def start(
         # The id of an attempt that failed may still be in use.
         shown["id"] = id if mode == options["mode"] else f"{id}-{mode}"
         shown |= {"group": group, "tags": _tags([*tags, *names])}
-        return client.open_run(folder, mode, config, given | shown)
+        # The thread ends a training while the next one runs, so it may take its time.
+        seconds = client.FINISH_SECONDS if shown["job_type"] == REPORT else UPLOAD_SECONDS
+        return client.open_run(folder, mode, config, given | shown, seconds)
 
     def open_training(encoding: str, seed: int, mode: str) -> Any:
         digest = sha256(f"{encoding}/{seed}".encode()).hexdigest()[:8]

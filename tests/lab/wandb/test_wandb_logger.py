@@ -307,7 +307,7 @@ def test_training_waits_for_nothing_and_the_end_for_a_time_that_ten_trainings_do
         return init(**given)
 
     monkeypatch.setattr(sys.modules["wandb"], "init", slow_init)
-    monkeypatch.setattr(client, "FINISH_SECONDS", 0.0)
+    monkeypatch.setattr(logger, "UPLOAD_SECONDS", 1.0)
     with runs.Run(tmp_path, SEVERAL, {"mode": "online"}) as run:
         run.trainings(10)
         start = time.monotonic()
@@ -323,6 +323,31 @@ def test_training_waits_for_nothing_and_the_end_for_a_time_that_ten_trainings_do
     content = logger.Unsent(tmp_path)
     assert content.report
     assert ("rope", 0) in content.trainings, "so it is sent at the next start"
+
+
+def test_a_server_that_falls_silent_after_the_start_holds_the_end_up_once(
+    tmp_path, wandb, monkeypatch, capsys
+):
+    """No training can be opened online any more, and the report, which is, is not waited for."""
+    fake, init = wandb(), sys.modules["wandb"].init
+
+    def refusing_init(**given):
+        if given["job_type"] == "training" and given["mode"] == "online":
+            raise RuntimeError("no answer")
+        return init(**given)
+
+    monkeypatch.setattr(sys.modules["wandb"], "init", refusing_init)
+    monkeypatch.setattr(sys.modules["wandb"], "Api", lambda **given: time.sleep(60))
+    monkeypatch.setattr(client, "ANSWER_SECONDS", 0.2)
+    start = time.monotonic()
+    run_mirrored(tmp_path)
+    assert time.monotonic() - start < 5
+    assert fake.report.history == []
+    assert [run.given["mode"] for run in fake.trained.values()] == ["offline"] * 4
+    said = capsys.readouterr().err
+    assert said.count("logging offline") == 1
+    assert "no answer in 0 s" in said
+    assert logger.Unsent(tmp_path).report
 
 
 def test_files_without_a_row_of_a_killed_start_are_deleted_and_others_stay(tmp_path, monkeypatch):
