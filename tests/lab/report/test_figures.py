@@ -146,6 +146,16 @@ def test_training_is_in_the_unit_of_the_results_with_what_the_run_recorded(tmp_p
     )
 
 
+def test_the_loss_of_tokens_is_drawn_in_bits_of_their_bytes(tmp_path):
+    valid = [record(seed, "rope", 8, 2.0, step=40, split="valid", metric="loss") for seed in (0, 1)]
+    run = runs.read(write_run(tmp_path, make_records() + valid))
+    facts = {"task": {"bytes_per_token": {"train": 4.0, "valid": 2.5}}}
+    tokens = run._replace(summary=replace(run.summary, facts=facts))
+    for split, per_token in facts["task"]["bytes_per_token"].items():
+        of = lambda run: [r["value"] for r in curves.curves(run, split)["rope"]]  # noqa: B023
+        np.testing.assert_allclose(of(tokens), np.array(of(run)) / per_token)
+
+
 def test_the_heatmap_holds_each_mean_by_position_and_length(tmp_path):
     run = runs.read(write_run(tmp_path, make_records()))
     *panels, bar = plots.position_by_length(run).axes
