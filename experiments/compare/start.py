@@ -103,11 +103,7 @@ def resolved(config: schema.TrainedConfig) -> schema.TrainedConfig:
         return config
     if not config.start.run or not is_huggingface(folder):
         return config
-    from posenc_jax.lab.model.pretrained import released
-    from posenc_jax.lab.model.pretrained.tensors import read_json
-
-    with inside("start", "run"):
-        what = released(read_json(folder / "config.json"), config.model.dtype)
+    what = _released(folder, config)
     default = schema.ModelConfig(kind=what.config.kind)
     for field in type(default).model_fields:
         chosen, wanted = getattr(config.model, field), getattr(what.config, field)
@@ -236,9 +232,31 @@ def begin(config: schema.TrainedConfig, row: Any, run: runs.Run, fresh: State) -
         if source.seeds(checkpoint) == [*config.seed_range]:
             return source.restore(checkpoint, fresh)
         return fill(fresh, _of_seeds(config, checkpoint, source.read_state(checkpoint)))
+    if changed := _changed_encoding(config, row, checkpoint):
+        print(f"{row.name}: {changed}", flush=True)
     leaves = _weights(config, checkpoint)
     params = fill(fresh.params, _fitting(row.name, fresh.params, leaves))
     return from_weights(config.train, fresh, params)
+
+
+def _changed_encoding(config: schema.TrainedConfig, row: Any, checkpoint: Source) -> str:
+    """How the encoding differs from that of the source, for one line; "" if it does not."""
+    if checkpoint.stage:
+        here, there = config.encoding.options, _stored(checkpoint.run).encoding.options
+        words = f"options of the encoding are {here}, of the source {there}"
+        return "" if here == there else words
+    there = _released(checkpoint.run, config).encoding
+    words = f"the encoding is {row.encoding!r}, of the source {there!r}"
+    return "" if row.encoding == there else words
+
+
+def _released(folder: Path, config: schema.TrainedConfig) -> Any:
+    """What the config.json of a model of Hugging Face describes."""
+    from posenc_jax.lab.model.pretrained import released
+    from posenc_jax.lab.model.pretrained.tensors import read_json
+
+    with inside("start", "run"):
+        return released(read_json(folder / "config.json"), config.model.dtype)
 
 
 def _recorded(config: schema.TrainedConfig, name: str, run: runs.Run) -> Source:

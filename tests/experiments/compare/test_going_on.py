@@ -89,6 +89,7 @@ def test_weights_start_a_new_training_of_another_encoding(source, tmp_path, caps
     assert "rope: " not in said
     assert f"learned: starts from {source}, rope at step 4" in said
     assert "learned: ['encoding']['table'] drawn anew" in said
+    assert "learned: options of the encoding are {'length': 16}, of the source {}" in said
     before, after = leaves(source, 4), leaves(fresh, 2)
     name = ".params['embed']"
     np.testing.assert_allclose(after[name][0], before[name][1], atol=1e-6)
@@ -150,13 +151,16 @@ def test_a_checkpoint_is_kept_at_the_end_of_a_chunk_alone():
 
 
 @pytest.mark.thorough
-def test_a_model_of_hugging_face_is_trained_on(tmp_path):
+def test_a_model_of_hugging_face_is_trained_on(tmp_path, capsys):
     folder = Path("experiments/pretrained/model")
     config = config_of(2, {"run": str(folder), "what": "weights"}, train__lr=1e-30, seeds=1)
     config |= {"model": {}, "task": {"name": "stdlib", "stretch": 4096}}
     config["train"] |= {"length": 32, "min_length": 32}
     config["eval"] |= {"lengths": (32,), "examples": 4}
+    config["encoding"]["base"] = 5e5
     experiments.prepare(config, str(tmp_path / "run"))()
+    said = capsys.readouterr().out
+    assert "rope: the encoding is rope(base=500000.0), of the source rope()" in said
     before, after = pretrained.load(folder).params, leaves(tmp_path / "run", 2)
     for path, leaf in jax.tree_util.tree_leaves_with_path(before):
         name = f".params{jax.tree_util.keystr(path)}"
