@@ -229,11 +229,11 @@ def filled(shape: tuple[int, ...], fill: Callable[[slice, slice, slice], Any]) -
     sharding = batch_sharding(shape)
     indices: Any = sharding.addressable_devices_indices_map(shape).values()
     axes = zip(*(index[:3] for index in indices), strict=True)
-    own = [_hull(slices, size) for slices, size in zip(axes, shape, strict=False)]
-    host = fill(*own)
+    local = [_hull(slices, size) for slices, size in zip(axes, shape, strict=False)]
+    host = fill(*local)
 
     def part(index: Any) -> Any:
-        moved = zip(index[:3], own, shape, strict=False)
+        moved = zip(index[:3], local, shape, strict=False)
         return host[tuple(_moved(axis, hull.start, size) for axis, hull, size in moved)]
 
     return jax.make_array_from_callback(shape, sharding, part)

@@ -202,11 +202,12 @@ def _prepared_set(name: str, field: str) -> Source:
     feature = tfds_tasks.text_feature(prepared, field if field in texts or len(texts) != 1 else "")
     splits = prepared.builder.info.splits
     valid = next((split for split in tfds_tasks.VALID_NAMES if split in splits), None)
-    has_own = valid is not None and {"train", "test"} <= set(splits)
-    own = {"train": "train", valid: "valid", "test": "test"} if has_own else dict.fromkeys(splits)
+    has_all = valid is not None and {"train", "test"} <= set(splits)
+    named = {"train": "train", valid: "valid", "test": "test"}
+    split_of_stored = named if has_all else dict.fromkeys(splits)
 
     def read() -> Iterator[Item]:
-        for stored, split in own.items():
+        for stored, split in split_of_stored.items():
             for example in prepared.builder.as_data_source(stored):
                 yield _item(example[feature], split)
 

@@ -245,8 +245,8 @@ def _tokenizer(
 
     Refused: the folder was begun with another text or tokenizer.
     """
-    path, asked = folder / tokenizers.FILE, name if size else sha256_of(Path(name))
-    state = {"source": dict(source), "tokenizer": asked, "separator": separator}
+    path, identity = folder / tokenizers.FILE, name if size else sha256_of(Path(name))
+    state = {"source": dict(source), "tokenizer": identity, "separator": separator}
     if (folder / MANIFEST).exists():
         return ByteTokenizer(path if size else Path(name), separator)
     if (folder / STATE).exists() and read_object(folder / STATE) != state:
