@@ -186,7 +186,7 @@ class WandbLogger:
                 publishing = self._do("sending the report", partial(self._publish, read))
                 self._wait("sending the report", 2 * UPLOAD_SECONDS, publishing)
         ending = self._do("the end", partial(self._end, int(failed), report))
-        self._wait("the end", client.FINISH_SECONDS + 1.0, ending)
+        self._wait("the end", client.FINISH_SECONDS, ending)
         self._report = None
         self._tasks.put(None)
 
