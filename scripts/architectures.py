@@ -302,7 +302,11 @@ def record(kind: str, model, pos: np.ndarray, inputs: dict[str, Any]) -> dict[st
     arrays = {}
     moved, at_rest = noted(model, inputs, True), noted(model, inputs, False)
     order = reordered(model)
-    latent = "qk_rope_head_dim" in model.config.to_dict()  # whose scale has YaRN's temperature
+    fields = model.config.to_dict()
+    rope_type = (fields.get("rope_parameters") or {}).get("rope_type")
+    latent = (
+        "qk_rope_head_dim" in fields and rope_type == "yarn"
+    )  # whose scale has YaRN's temperature
     for n, (q, k, added, scale) in sorted(moved.items()):
         scale = scale if latent else q.shape[-1] ** -0.5
         q_still, k_still = (in_order(x, order) for x in at_rest[n][:2])

@@ -291,8 +291,11 @@ def test_rotations_that_are_easily_mistaken(config, right, wrong):
 
 
 def test_defaults_that_are_not_the_released_form():
-    for kind in ("zamba2", "granitemoehybrid"):
+    for kind in ("zamba2", "granitemoehybrid", "beit", "data2vec-vision"):
         assert from_huggingface({"model_type": kind}) == make("nope"), kind
+    released = {"model_type": "beit", "use_shared_relative_position_bias": True}
+    with pytest.raises(FieldError, match=r"'beit' needs Swin's bias"):
+        from_huggingface(released)
     rope = {"model_type": "granitemoehybrid", "position_embedding_type": "rope",
             "layer_types": ["mamba", "attention"]}  # fmt: skip
     assert layers(from_huggingface(rope), 2)[1] == make("rope")

@@ -86,6 +86,21 @@ def _dinov3(config: Fields, side: int = 224) -> Encoding:
     )
 
 
+def _beit(config: Fields) -> Encoding | str:
+    """BEiT's flags of positions, all off where the config does not have them."""
+    flags = (
+        "use_relative_position_bias",
+        "use_shared_relative_position_bias",
+        "use_absolute_position_embeddings",
+    )
+    if any([config.get(flag, default=False) for flag in flags]):
+        rows = "rows for the class token"
+        return (
+            f"needs Swin's bias or a grid table with {rows}, which the catalogue does not have yet"
+        )
+    return make("nope")
+
+
 @recorded
 def from_row(encoding: Encoding, first: int) -> Encoding:
     """The encoding with its positions moved by `first`, so that position 0 reads that row."""
@@ -111,6 +126,7 @@ def inside_scale(encoding: Encoding) -> Encoding:
     return encoding._replace(bias=bias)
 
 
+BEIT = Reader(_beit)
 EOMT_DINOV3 = Reader(lambda config: _dinov3(config, 640))
 UNSCALED = Reader(lambda config: unscaled())
 # Falcon's ALiBi; transformers makes it in bfloat16.

@@ -167,7 +167,7 @@ class Ignoring(NamedTuple):
 class Reader(NamedTuple):
     """A row that is read by a function of its own."""
 
-    read: Callable[[Fields], Encoding]
+    read: Callable[[Fields], Answer]
 
 
 def same(type_: str, **changes: Any) -> Same:

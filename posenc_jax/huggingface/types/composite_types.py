@@ -357,7 +357,7 @@ COMPOSITES: dict[str, Any] = {
     ),
     "xclip": parts(text="xclip_text_model", vision="xclip_vision_model"),
     "xcodec": parts(acoustic_model="dac", semantic_model="hubert"),
-    "zoedepth": parts(backbone="beit"),
+    "zoedepth": parts(backbone=Whole("beit", {"use_relative_position_bias": True})),
     "parakeet_tdt": parts(encoder="parakeet_encoder"),
     # models with an encoding of their own, beside their parts
     "bark": Parts(

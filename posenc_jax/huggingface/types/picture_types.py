@@ -4,7 +4,7 @@ of windows.
 
 from typing import Any
 
-from posenc_jax.huggingface.own_readers import DINOV3, EOMT_DINOV3
+from posenc_jax.huggingface.own_readers import BEIT, DINOV3, EOMT_DINOV3
 from posenc_jax.huggingface.rows import Grid, Layers, Sum, Switch, Use, ignoring, missing
 from posenc_jax.huggingface.types.names import each
 
@@ -134,7 +134,7 @@ PICTURES: dict[str, Any] = {
         ),
     ),
     **each("swinv2 swin2sr", missing("Swin V2's bias of a window that shrinks")),
-    **each("beit data2vec-vision", missing("Swin's bias with rows for the class token")),
+    **each("beit data2vec-vision", BEIT),
     "dinat": missing("biases of neighbourhoods"),
     "levit": missing("biases of absolute offsets"),
     # decomposed keys

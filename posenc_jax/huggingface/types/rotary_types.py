@@ -226,10 +226,7 @@ ROTARY: dict[str, Any] = {
     }),
     "dbrx": Rotary(),
     "deepseek_v4": missing("compressed keys and an output that turns back"),
-    "dots3_note_text": LATENT._replace(
-        share=0.25, window=512, pattern="GG" + "LLLG" * 12,
-        by_type=by_type(50_000.0, 80_000_000.0),
-    ),
+    "dots3_note_text": missing("heads of other sizes by type of layer"),
     "esm": Switch("position_embedding_type", {
         "absolute": ignoring(Table(1026, first=PAD), "rope_theta"), "rotary": Rotary(),
     }),
@@ -241,7 +238,9 @@ ROTARY: dict[str, Any] = {
     "mistral_large4_text": missing("learned factors of the frequencies"),
     "molmo2_text": Rotary(scaled_by="rope_scaling_layers"),
     "moonshine": Rotary(pairing="interleaved", share=0.9),
-    "moonshine_streaming": missing("a learned table between the encoder and the decoder"),
+    "moonshine_streaming": Parts({"encoder_config": "moonshine_streaming_encoder"}, {
+        "adapter": Table(4096), "decoder": Rotary(pairing="interleaved", share=0.8),
+    }),
     "musicflamingo": Parts({"audio_config": "audioflamingo3_encoder", "text_config": "qwen2"}, {
         "audio": missing("a rotation of hidden states by seconds"),
     }),
