@@ -11,13 +11,15 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from posenc_jax.lab.report import drawing
+from posenc_jax.lab.report import document, drawing
+from posenc_jax.lab.report.sections import Picture
 from tests.support import ROOT
 from tests.support.wandb_server import FakeWandb, environment
 
@@ -48,7 +50,7 @@ def main() -> None:
         env = {**os.environ, **environment(workdir, server), "MPLCONFIGDIR": folder}
         subprocess.run(command, cwd=ROOT, env=env, check=True)
         runs = list(server.runs.values())
-    draw(runs).savefig(flags.png, dpi=110)
+    flags.png.write_bytes(document.png(Picture("wandb", partial(draw, runs), "")))
 
 
 def draw(runs: Sequence[Mapping[str, Any]]) -> Figure:
@@ -57,13 +59,12 @@ def draw(runs: Sequence[Mapping[str, Any]]) -> Figure:
     styles = drawing.line_styles(
         list(dict.fromkeys(run["config"]["encoding"] for run in trainings))
     )
-    with drawing.styled("wandb"):
-        figure = Figure(figsize=(12, 6.4), layout="constrained")
-        for axes, (key, how) in zip(figure.subplots(2, 3).flat, PANELS.items(), strict=True):
-            panel(axes, key, runs, styles, *how)
-        handles = {style["color"]: name for name, style in styles.items()}
-        lines = [axes.plot([], [], color=color, label=name)[0] for color, name in handles.items()]
-        figure.legend(handles=lines, loc="outside upper center", ncols=len(lines), frameon=False)
+    figure = Figure(figsize=(12, 6.4), layout="constrained")
+    for axes, (key, how) in zip(figure.subplots(2, 3).flat, PANELS.items(), strict=True):
+        panel(axes, key, runs, styles, *how)
+    handles = {style["color"]: name for name, style in styles.items()}
+    lines = [axes.plot([], [], color=color, label=name)[0] for color, name in handles.items()]
+    figure.legend(handles=lines, loc="outside upper center", ncols=len(lines), frameon=False)
     return figure
 
 
