@@ -46,14 +46,18 @@ class Size(NamedTuple):
 
 
 LARGE = {"model.dtype": "bfloat16", "train.chunk": 10, "eval.tokens": 65536}
+# Memory of a TPU v5e, 16 GB, decides how many parts of a batch are computed one after another.
+FITS = {"train.remat": True, "train.fsdp": True}
 SIZES = {
     "": Size(4, 128, 4, 2, 352, 256, 8, 600, 4e-3),
     "6m": Size(6, 256, 8, 2, 704, 512, 16, 4000, 2e-3, {"train.chunk": 10}),
     "38m": Size(12, 512, 8, 2, 1408, 1024, 64, 3000, 1e-3, LARGE),
-    "124m": Size(12, 768, 12, 4, 2304, 2048, 256, 5000, 6e-4, LARGE),
+    "124m": Size(
+        12, 768, 12, 4, 2304, 2048, 256, 5000, 6e-4, {**LARGE, **FITS, "train.accumulate": 16}
+    ),
     "1b": Size(
         16, 2048, 32, 8, 8192, 4096, 512, 10_000, 3e-4,
-        {**LARGE, "train.fsdp": True, "train.remat": True},
+        {**LARGE, **FITS, "train.accumulate": 256, "train.tensor": 8},
     ),
 }  # fmt: skip
 

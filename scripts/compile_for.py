@@ -43,6 +43,7 @@ from posenc_jax.lab.report.markdown import replace_between
 ROOT = Path(__file__).parents[1]
 TOLERANCE = 0.1
 BEGIN, END = "<!-- table: python scripts/compile_for.py -->", "<!-- end of table -->"
+UTILIZATIONS = (0.2, 0.4)  # of a chip's peak in bfloat16
 SIZES = ("arguments", "outputs", "temporary", "collectives")  # what --check compares
 
 
@@ -80,6 +81,7 @@ def compile_one(chip: str, name: str, known_key: str) -> dict[str, Any]:
         "outputs": memory.output_size_in_bytes - memory.alias_size_in_bytes,
         "temporary": memory.temp_size_in_bytes,
         "collectives": by_kind,
+        **({} if program.facts is None else {"model": program.facts()}),
     }
 
 
@@ -114,7 +116,9 @@ def matching(chip: str, only: str) -> list[str]:
     from posenc_jax.backends.target import compile_for
     from scripts.accelerators.programs import programs, takes_form
 
-    names, chosen = list(programs()), {}
+    slices = {1, 2, 4, *COMPILED[chip].slices}
+    names = [name for name, program in programs().items() if program.chips in slices]
+    chosen = {}
     for pattern in only.split(","):
         if not (those := fnmatch.filter(names, pattern)):
             raise SystemExit(f"--only: {pattern!r} matches none of {', '.join(names[:3])}, ...")
@@ -184,13 +188,43 @@ def table(raw: Mapping[str, Any]) -> str:
     failed = [f"- {chip}, `{name}`: {program['failed']}"
               for chip, record in raw.items() for name, program in record["programs"].items()
               if "failed" in program]  # fmt: skip
-    return "\n".join([*(f"| {' | '.join(row)} |" for row in rows), "", *notes, *failed])
+    return "\n".join([*map(_line, rows), "", *notes, *failed, "", *map(_line, models(raw))])
+
+
+def _line(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def models(raw: Mapping[str, Any]) -> list[list[str]]:
+    """Returns the rows of the table of language models: what a step takes on one chip, and the
+    speed and chip-hours that a utilization of .2 and .4 would give.
+    """
+    head = ["language model", "chips", "parameters, M", "tokens a step", "state + step, GB a chip",
+            *(f"tokens/s at MFU {mfu}" for mfu in UTILIZATIONS),
+            *(f"chip-hours at {mfu}" for mfu in UTILIZATIONS)]  # fmt: skip
+    rows = [head, ["---"] * len(head)]
+    for chip, record in raw.items():
+        peak = max(COMPILED[chip].peaks.values())
+        for name, program in record["programs"].items():
+            if (model := program.get("model")) is None:
+                continue
+            _, size, count = name.split("/")
+            speeds = [mfu * peak * int(count) / model["flops_per_token"] for mfu in UTILIZATIONS]
+            tokens = model["tokens_per_step"] * model["steps"]
+            rows.append([
+                f"`lm.py:{size}`", f"{count} {chip}", f"{model['parameters'] / 1e6:,.0f}",
+                f"{model['tokens_per_step']:,}",
+                f"{(program['arguments'] + program['temporary']) / 1e9:.1f}",
+                *(f"{speed:,.0f}" for speed in speeds),
+                *(f"{tokens / speed * int(count) / 3600:,.1f}" for speed in speeds),
+            ])  # fmt: skip
+    return rows
 
 
 def group(name: str) -> str:
     """Returns the name of a program with "*" for its method or experiment."""
     kind, _, *rest = name.split("/")
-    return name if kind == "reading" else "/".join([kind, "*", *rest])
+    return name if kind in ("reading", "lm") else "/".join([kind, "*", *rest])
 
 
 def _by_length(name: str) -> list[Any]:

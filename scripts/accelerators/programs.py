@@ -9,6 +9,8 @@ import jax
 import jax.numpy as jnp
 from jax.sharding import NamedSharding, PartitionSpec
 
+from configs import lm
+from experiments.compare.length_extrapolation import config as length_extrapolation
 from experiments.pretrained.measuring import forward
 from experiments.pretrained.run import spread
 from posenc_jax import Dims, attend, encodings, frame
@@ -25,6 +27,7 @@ from posenc_jax.lab.tasks.task import Task
 from posenc_jax.lab.training import loop, optimizers
 from posenc_jax.lab.training.batches import training_batches
 from posenc_jax.lab.training.evaluation import Evaluator
+from posenc_jax.lab.training.throughput import flops_per_token
 from posenc_jax.layout import Layout, layout
 from scripts.accelerators.first_training import first_training
 from scripts.accelerators.released_models import LLAMA, PYTHIA
@@ -47,6 +50,8 @@ WAYS: dict[str, dict[str, Any]] = {
     "remat": {"remat": True},
     "accumulate": {"accumulate": 8},
 }
+# Sizes of `configs/lm.py`, the token ids of each, and the numbers of chips.
+LANGUAGE_MODELS = (("38m", 8192, (8,)), ("124m", 50_304, (8, 256)), ("1b", 128_256, (8, 256)))
 BATCH, LENGTH = 8, 2048
 SIDE = 16  # patches along a row of an image, and of a column of a video's frame
 
@@ -55,16 +60,18 @@ class Program(NamedTuple):
     """A program to compile for so many chips.
 
     lower: () -> the lowered program; it is called inside of `compile_for`.
+    facts: () -> what its record holds besides, see `language_model_facts`; None: nothing.
     """
 
     lower: Callable[[], Any]
     chips: int = 1
+    facts: Callable[[], dict[str, int]] | None = None
 
 
 def programs() -> dict[str, Program]:
     """Returns all programs by their names."""
     return {**_attention(), **_other_lengths(), **_steps(), **_evaluation(), **_experiments(),
-            **_reading()}  # fmt: skip
+            **_reading(), **_language_models()}  # fmt: skip
 
 
 def forms() -> list[str]:
@@ -227,6 +234,44 @@ def evaluation(name: str, length: int) -> Any:
 def _scoring(model, task, config: EvalConfig, length: int, train: TrainConfig, seeds: int) -> Any:
     evaluator = Evaluator(model, task._replace(data=whole(task.data)), config)
     return evaluator.lower(states(model, train, seeds).params, length)
+
+
+def _language_models() -> dict[str, Program]:
+    """A training step of the sizes of `configs/lm.py`, on slices of chips."""
+    return {
+        f"lm/{size}/{chips}": Program(
+            partial(language_model, size, vocab),
+            chips,
+            partial(language_model_facts, size, vocab),
+        )
+        for size, vocab, slices in LANGUAGE_MODELS
+        for chips in slices
+    }
+
+
+def language_model(size: str, vocab: int) -> Any:
+    """Lowers one training step of a size of `configs/lm.py`, as its config says."""
+    config, model = _language_model(size, vocab)
+    # Windows of bytes have the shapes of windows of tokens.
+    with devices.tensor_parallel(config.train.tensor):
+        return _chunk(model, tasks.make("stdlib"), config.train, seeds=config.seeds, steps=1)
+
+
+def language_model_facts(size: str, vocab: int) -> dict[str, int]:
+    """Parameters, FLOP of a token, tokens of a step and steps of a size of `configs/lm.py`."""
+    config, model = _language_model(size, vocab)
+    train, params = config.train, jax.eval_shape(model.init, jax.random.key(0))
+    return {
+        "parameters": sum(leaf.size for leaf in jax.tree.leaves(params)),
+        "flops_per_token": flops_per_token(config.model, params, train.length) or 0,
+        "tokens_per_step": train.batch * train.length,
+        "steps": train.steps,
+    }
+
+
+def _language_model(size: str, vocab: int) -> tuple[length_extrapolation.Config, Model]:
+    config = length_extrapolation.Config.model_validate(lm.get_config(size).to_dict())
+    return config, transformer.build(config.model, encodings.make(config.encoding.name), vocab)
 
 
 def _reading() -> dict[str, Program]:

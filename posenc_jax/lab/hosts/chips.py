@@ -10,6 +10,7 @@ Peaks are of products of bfloat16 matrices without sparsity, as their makers pub
 """
 
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 # So that a kernel's text has no line numbers, and is the same where only lines above it changed.
@@ -60,8 +61,9 @@ class Chip(NamedTuple):
 
     peaks:    FLOP/s of one device, by JAX's `device_kind`. A name that is not here has none: a part
               of a GPU (MIG) is called as the whole with more words, and others are slower.
-    topology: what JAX's `get_topology_desc` takes, of 4 chips, the largest mesh of a program; None:
-              no program is compiled for it here.
+    topology: what JAX's `get_topology_desc` takes, of 4 chips; None: no program is compiled for it
+              here.
+    slices:   names of larger topologies by their number of chips.
     packages: the compiler.
     """
 
@@ -69,15 +71,19 @@ class Chip(NamedTuple):
     peaks: Mapping[str, float]
     topology: Mapping[str, str] | None = None
     packages: tuple[str, ...] = ()
+    slices: Mapping[int, str] = MappingProxyType({})
 
 
-def _tpu(name: str, peak: float, *kinds: str) -> Chip:
+def _tpu(name: str, peak: float, *kinds: str, **slices: Mapping[int, str]) -> Chip:
     topology = {"platform": "tpu", "topology_name": name}
-    return Chip("tpu", dict.fromkeys(kinds, peak), topology, ("jax", "jaxlib", "libtpu"))
+    packages = "jax", "jaxlib", "libtpu"
+    return Chip("tpu", dict.fromkeys(kinds, peak), topology, packages, **slices)
 
 
 CHIPS = {
-    "v5e": _tpu("v5e:2x2", 197e12, "TPU v5 lite", "TPU v5e"),
+    "v5e": _tpu(
+        "v5e:2x2", 197e12, "TPU v5 lite", "TPU v5e", slices={8: "v5e:2x4", 256: "v5e:16x16"}
+    ),
     "v6e": _tpu("v6e:2x2", 918e12, "TPU v6 lite", "TPU v6e"),
     "v5p": _tpu("v5p:2x2x1", 459e12, "TPU v5", "TPU v5p"),
     "v4": _tpu("v4:2x2x1", 275e12, "TPU v4"),
@@ -118,4 +124,5 @@ def devices(chip: Chip, count: int) -> Sequence[Any]:
     from jax.experimental import topologies
 
     assert chip.topology is not None
-    return topologies.get_topology_desc(**chip.topology).devices[:count]
+    name = chip.slices.get(count, chip.topology["topology_name"])
+    return topologies.get_topology_desc(**{**chip.topology, "topology_name": name}).devices[:count]
