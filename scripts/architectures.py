@@ -142,10 +142,13 @@ def config_classes() -> dict[str, type[PretrainedConfig]]:
         for module in pkgutil.iter_modules(importlib.import_module(name).__path__):
             if not module.name.startswith("configuration_"):
                 continue
-            for thing in vars(importlib.import_module(f"{name}.{module.name}")).values():
-                ours = inspect.isclass(thing) and issubclass(thing, PretrainedConfig)
-                if ours and thing.__module__.endswith(module.name) and thing.model_type:
-                    classes.setdefault(thing.model_type, thing)
+            members: Any = vars(importlib.import_module(f"{name}.{module.name}")).values()
+            for member in members:
+                ours = inspect.isclass(member) and issubclass(member, PretrainedConfig)
+                if not ours or not member.__module__.endswith(module.name):
+                    continue
+                if kind := getattr(member, "model_type", ""):
+                    classes.setdefault(kind, member)
     return classes
 
 
@@ -153,7 +156,7 @@ def small(kind: str, cls: type[PretrainedConfig], **more: Any) -> PretrainedConf
     """A config of a small model, whose fields of positions are those of the default one."""
     default = cls()
     fields = default.to_dict()
-    changes = {n: size for n, size in SIZES.items() if fields.get(n) is not None}
+    changes: dict[str, Any] = {n: size for n, size in SIZES.items() if fields.get(n) is not None}
     changes |= {"head_dim": 16} if "head_dim" in fields else {}
     count = 6
     if fields.get("layer_types"):
@@ -427,9 +430,8 @@ def pictures(kind: str, cls: type[PretrainedConfig]) -> list[tuple[dict, dict]]:
         name: value for name, value in config.to_dict().items() if name in (*sizes, "patch_size")
     }
     (answer,) = parts_from_huggingface(fields).values()
-    height, width = sizes.get("image_size", side), sizes.get("image_size", side)
-    if isinstance(height, list):
-        height, width = height
+    image_size: Any = sizes.get("image_size", side)
+    height, width = image_size if isinstance(image_size, list) else (image_size, image_size)
     name, table = next(
         (name, weight) for name, weight in model.named_parameters() if TABLE.search(name)
     )

@@ -120,7 +120,8 @@ def schedule(config: TrainConfig) -> optax.Schedule:
 
 def rates(config: TrainConfig, steps: range) -> np.ndarray:
     """The learning rates of these steps, counted from 0, float32 [N]."""
-    return _rates_of(config)(steps)
+    # pydantic gives a frozen model a hash.
+    return _rates_of(config)(steps)  # pyright: ignore[reportArgumentType]
 
 
 @cache
