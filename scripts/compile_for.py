@@ -43,6 +43,8 @@ from posenc_jax.lab.report.markdown import replace_between
 ROOT = Path(__file__).parents[1]
 TOLERANCE = 0.1
 BEGIN, END = "<!-- table: python scripts/compile_for.py -->", "<!-- end of table -->"
+BEGIN_MODELS = "<!-- table of language models: python scripts/compile_for.py -->"
+END_MODELS = "<!-- end of table of language models -->"
 UTILIZATIONS = (0.2, 0.4)  # of a chip's peak in bfloat16
 SIZES = ("arguments", "outputs", "temporary", "collectives")  # what --check compares
 
@@ -158,7 +160,7 @@ def table(raw: Mapping[str, Any]) -> str:
     """
     groups: dict[str, dict[str, list[str]]] = {}
     for chip, record in raw.items():
-        for name in sorted(record["programs"]):
+        for name in sorted(name for name, one in record["programs"].items() if "model" not in one):
             groups.setdefault(group(name), {}).setdefault(chip, []).append(name)
     columns = ("compile", "memory, MB", "CPU s")
     head = ["program", *(f"{chip}: {column}" for chip in raw for column in columns), "collective"]
@@ -188,18 +190,19 @@ def table(raw: Mapping[str, Any]) -> str:
     failed = [f"- {chip}, `{name}`: {program['failed']}"
               for chip, record in raw.items() for name, program in record["programs"].items()
               if "failed" in program]  # fmt: skip
-    return "\n".join([*map(_line, rows), "", *notes, *failed, "", *map(_line, models(raw))])
+    return "\n".join([*map(_line, rows), "", *notes, *failed])
 
 
 def _line(cells: Sequence[str]) -> str:
     return f"| {' | '.join(cells)} |"
 
 
-def models(raw: Mapping[str, Any]) -> list[list[str]]:
-    """Returns the rows of the table of language models: what a step takes on one chip, and the
+def models_table(raw: Mapping[str, Any]) -> str:
+    """Returns the table of language models in Markdown: what a step takes on one chip, and the
     speed and chip-hours that a utilization of .2 and .4 would give.
     """
     head = ["language model", "chips", "parameters, M", "tokens a step", "state + step, GB a chip",
+            "largest collective",
             *(f"tokens/s at MFU {mfu}" for mfu in UTILIZATIONS),
             *(f"chip-hours at {mfu}" for mfu in UTILIZATIONS)]  # fmt: skip
     rows = [head, ["---"] * len(head)]
@@ -211,20 +214,22 @@ def models(raw: Mapping[str, Any]) -> list[list[str]]:
             _, size, count = name.split("/")
             speeds = [mfu * peak * int(count) / model["flops_per_token"] for mfu in UTILIZATIONS]
             tokens = model["tokens_per_step"] * model["steps"]
+            sent = [(kind, size / 1e6) for kind, (*_, size) in program["collectives"].items()]
             rows.append([
                 f"`lm.py:{size}`", f"{count} {chip}", f"{model['parameters'] / 1e6:,.0f}",
                 f"{model['tokens_per_step']:,}",
                 f"{(program['arguments'] + program['temporary']) / 1e9:.1f}",
+                "{1:,.0f} MB, {0}".format(*max(sent, key=lambda kind: kind[1])),
                 *(f"{speed:,.0f}" for speed in speeds),
                 *(f"{tokens / speed * int(count) / 3600:,.1f}" for speed in speeds),
             ])  # fmt: skip
-    return rows
+    return "\n".join(map(_line, rows))
 
 
 def group(name: str) -> str:
     """Returns the name of a program with "*" for its method or experiment."""
     kind, _, *rest = name.split("/")
-    return name if kind in ("reading", "lm") else "/".join([kind, "*", *rest])
+    return name if kind == "reading" else "/".join([kind, "*", *rest])
 
 
 def _by_length(name: str) -> list[Any]:
@@ -274,7 +279,9 @@ def main() -> None:
         if not unchanged:
             programs[name], record["made"] = compiled, versions(args.chip)
             write_text(path, json.dumps(raw, indent=1) + "\n")
-            replace_between(ROOT / "docs" / "accelerators.md", table(raw), BEGIN, END)
+            page = ROOT / "docs" / "accelerators.md"
+            replace_between(page, table(raw), BEGIN, END)
+            replace_between(page, models_table(raw), BEGIN_MODELS, END_MODELS)
 
 
 if __name__ == "__main__":

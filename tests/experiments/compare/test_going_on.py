@@ -48,6 +48,7 @@ class Killed(BaseException):
     """Stands in for SIGKILL: no code of the package catches it."""
 
 
+@pytest.mark.thorough
 def test_an_extended_wsd_is_one_long_run(source, tmp_path, monkeypatch):
     """Also if it is killed and the source is deleted then."""
     copied, reached = shutil.copytree(source, tmp_path / "copied"), []

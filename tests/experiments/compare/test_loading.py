@@ -62,6 +62,7 @@ def values(records, **labels):
     }  # fmt: skip
 
 
+@pytest.mark.thorough
 def test_a_loaded_model_gives_the_scores_and_attention_of_the_run(run):
     trained = lab.load(run, "rope", seed=1)
     assert (trained.seed, trained.step, trained.config.train.steps) == (1, 4, 4)
