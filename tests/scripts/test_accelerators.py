@@ -125,8 +125,9 @@ def test_a_row_has_the_largest_of_its_group_and_says_what_does_not_compile():
 def test_the_programs_of_an_experiment_are_known_without_training_it():
     config = importlib.import_module("configs.dna").get_config()
     first = first_training("dna", "rope")
-    (_, task, train, _), (state, _, steps) = first.chunk, first.arguments
-    assert (task.name, train.steps, steps) == ("reading_frame", config.train.steps, 100)
+    (_, train, _), (state, batches, rate_N) = first.chunk, first.arguments
+    assert (train.steps, len(rate_N)) == (config.train.steps, 100)
+    assert batches.tokens_BT.shape[:3] == (config.seeds, 100, config.train.batch)
     assert int(state.step.max()) == 0, "nothing is trained"
     assert list(first.evaluations) == list(config.eval.lengths)
 
