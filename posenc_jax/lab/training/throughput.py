@@ -209,7 +209,8 @@ def multiplied(config: ModelConfig, params: Any) -> int:
     """
 
     def counts(path) -> bool:
-        names = [entry.key for entry in path]
+        # A chain keeps the parameters of its methods in a tuple, whose entries have no key.
+        names = [getattr(entry, "key", None) for entry in path]
         is_table = names[-1] == TABLE and not config.tied
         return not (is_table or names[0] in ENCODINGS)
 

@@ -69,7 +69,7 @@ def test_flops_are_those_of_the_matrix_products():
 
 def test_two_encodings_have_the_same_flops_and_other_shapes_have_not():
     flops = lambda name, length: flops_per_token(*built(name)[::2], length) or 0
-    assert flops("rope", 16) == flops("t5", 16)
+    assert flops("rope", 16) == flops("t5", 16) == flops("learned+t5", 16)
     assert flops("rope", 32) - flops("rope", 16) == 12 * 3 * 32 * 16
     config, _, params = built()
     paired = config.model_copy(update={"kind": "encoder_decoder"})
