@@ -9,7 +9,7 @@ RoPE at all of them, YaRN from 8 times on, and position interpolation worse up t
     python train.py --config=configs/rope_extrap.py
     python train.py --config=configs/rope_extrap.py:quick
 
-Takes 3 to 4 minutes on 2 cores (4 seeds); `quick` about 15 seconds.
+Takes 3 to 6 minutes on 2 cores (4 seeds); `quick` about 15 seconds.
 """
 
 from configs import common
