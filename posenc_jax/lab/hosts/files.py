@@ -3,7 +3,7 @@
 import json
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -37,16 +37,22 @@ def read_object(path: Path) -> dict[str, Any]:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Replaces a file at once: a reader sees the old text or the new one. The new text is on disk
-    before this returns.
+    """Writes a text in UTF-8; see `write_bytes`."""
+    write_bytes(path, [text.encode("utf-8")])
+
+
+def write_bytes(path: Path, blocks: Iterable[bytes]) -> None:
+    """Replaces a file at once: a reader sees the old content or the new one. The new content, the
+    blocks one after another, is on disk before this returns.
 
     Raises:
       NotWritten: the file system refuses; the old file stays.
     """
     part = path.with_name(path.name + ".part")
     try:
-        with part.open("w", encoding="utf-8") as file:
-            file.write(text)
+        with part.open("wb") as file:
+            for block in blocks:
+                file.write(block)
             file.flush()
             os.fsync(file.fileno())
         part.replace(path)

@@ -17,7 +17,7 @@ import numpy as np
 
 from posenc_jax.lab.hosts import failpoints
 from posenc_jax.lab.hosts.exit_status import NotWritten, Refused, Stop
-from posenc_jax.lab.hosts.files import read_object, write_json
+from posenc_jax.lab.hosts.files import read_object, write_bytes, write_json
 from posenc_jax.lab.tasks.task import SPLITS
 from posenc_jax.lab.tasks.tokens import tokenizer as tokenizers
 from posenc_jax.lab.tasks.tokens.documents import Item, Source, split_of, words_digest
@@ -259,7 +259,7 @@ def _tokenizer(
         if size:
             say(f"training {name} on {sum(map(len, sample)):,} characters")
         content = tokenizers.train_bpe(sample, size) if size else Path(name).read_bytes()
-        _write(path, content)
+        write_bytes(path, [content])
     return ByteTokenizer(path, separator)
 
 
@@ -300,7 +300,7 @@ def _write_part(
         ids = column.ids(words.dtype)
         file = f"{split}-{number:05}.bin" if split == "train" else f"part-{split}-{number:05}.bin"
         if len(ids):
-            _write(folder / file, ids.tobytes())
+            write_bytes(folder / file, [ids.tobytes()])
         splits[split] = {
             "documents": sum(column.begins), "tokens": len(ids),
             "bytes": int(words.lengths_V[ids].sum(dtype=np.int64)),
@@ -308,7 +308,7 @@ def _write_part(
         }  # fmt: skip
         if split in HELD_OUT:
             index_file = folder / f"part-{split}-{number:05}.index"
-            _write(index_file, column.index().tobytes())
+            write_bytes(index_file, [column.index().tobytes()])
     record = {**wanted, "splits": splits}
     write_json(record_path, record)
     failpoints.reach("preparing part")
@@ -401,20 +401,6 @@ def _held_out(
                 digest.update(block)
                 yield block
 
-    _write(folder / file, blocks())
+    write_bytes(folder / file, blocks())
     shard = {"file": file, "tokens": len(stream), "sha256": digest.hexdigest()}
     return {**_total(records, split), "shards": [shard]}
-
-
-def _write(path: Path, content: bytes | Iterator[bytes]) -> None:
-    """Replaces a file at once, as `files.write_text` does. NotWritten: the file system refuses."""
-    part = path.with_name(path.name + ".part")
-    try:
-        with part.open("wb") as file:
-            for block in [content] if isinstance(content, bytes) else content:
-                file.write(block)
-            file.flush()
-            os.fsync(file.fileno())
-        part.replace(path)
-    except OSError as error:
-        raise NotWritten(f"{path}: {error.strerror}") from None
