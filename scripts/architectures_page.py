@@ -8,6 +8,9 @@ Text before the line of MARK is written by hand and stays.
 import collections
 import json
 import pathlib
+import sys
+
+sys.path.insert(0, str(pathlib.Path(__file__).parents[1]))  # the package need not be installed
 
 from posenc_jax import Encoding, parts_from_huggingface
 from posenc_jax.huggingface.rows import Answer
