@@ -23,7 +23,7 @@ status 1, after its report is written. The module `run` is imported when the exp
 
 import contextlib
 import importlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -197,21 +197,23 @@ def show(workdir: str) -> None:
     from posenc_jax.lab import report, runs
 
     run = runs.read(workdir)
-    load_modules(run)
+    load_modules(run.path, run.config, run.environment)
     name = run.config.get("experiment", "")
     page = module(name, "page") if name in names() else None
     report.show(workdir, getattr(page, "sections", None))
 
 
-def load_modules(run: "StoredRun") -> None:
+def load_modules(
+    run: Path | str, config: Mapping[str, Any], environment: Mapping[str, Any]
+) -> None:
     """Imports the modules that a stored run's config names, and prints which have changed since.
 
     FieldError: one is missing or fails.
     """
     with inside("config"):
-        changed = imports.load_recorded(run.environment, run.config.get("imports", ()))
+        changed = imports.load_recorded(environment, config.get("imports", ()))
     if changed:
-        print(f"{run.path}: {changed} changed since the run", flush=True)
+        print(f"{run}: {changed} changed since the run", flush=True)
 
 
 def document(found: Sequence["StoredRun"]) -> tuple[str, list[str], list["Section"]]:

@@ -12,7 +12,6 @@ from experiments.compare.fields import Config
 from experiments.compare.start import as_tuples
 from posenc_jax.encoding import Encoding
 from posenc_jax.lab import runs, tasks
-from posenc_jax.lab.config import imports
 from posenc_jax.lab.hosts.files import folder_name
 from posenc_jax.lab.model.transformer import Encodings, Model
 from posenc_jax.lab.runs import source
@@ -81,8 +80,7 @@ def read_config(run: Path) -> Config:
     FieldError: the folder holds no run, or one that keeps no weights.
     """
     content, environment = source.stored_config(run)
-    if changed := imports.load_recorded(environment, content.get("imports", ())):
-        print(f"{run}: {changed} changed since the run", flush=True)
+    experiments.load_modules(run, content, environment)
     config = experiments.check(as_tuples(content))
     if not isinstance(config, Config):
         raise FieldError("run", f"{run}: {config.experiment} keeps no weights")
