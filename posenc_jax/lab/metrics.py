@@ -19,6 +19,7 @@ import jax.numpy as jnp
 
 from posenc_jax.options import FieldError, choices_for
 
+END = 3  # the token id that ends an answer, EOS of posenc_jax/lab/tasks/task.py
 Direction = Literal["lower", "higher"]
 # (logits_BTV, targets_BT, weights_BT) -> (values, counts), both [B, T] or both [B, 1].
 Score = Callable[[jax.Array, jax.Array, jax.Array], tuple[jax.Array, jax.Array]]
@@ -88,6 +89,25 @@ def exact_match(logits_BTV, targets_BT, weights_BT) -> tuple[jax.Array, jax.Arra
     return (right_B1 & has_targets_B1).astype(jnp.float32), has_targets_B1.astype(jnp.float32)
 
 
+def symbol_accuracy(logits_BTV, targets_BT, weights_BT) -> tuple[jax.Array, jax.Array]:
+    """The share of targets that count, other than `END`, and have the largest logit."""
+    return token_accuracy(logits_BTV, targets_BT, jnp.where(targets_BT == END, 0.0, weights_BT))
+
+
+def end_accuracy(logits_BTV, targets_BT, weights_BT) -> tuple[jax.Array, jax.Array]:
+    """The share of answers that would end at the right place: of their targets, the first one at
+    which `END` has the largest logit is `END`.
+
+    An answer without `END` does not count.
+    """
+    counts_BT, is_end_BT = weights_BT > 0, targets_BT == END
+    ended_BT = (logits_BTV.argmax(axis=-1) == END) & counts_BT
+    has_end_B1 = (is_end_BT & counts_BT).any(axis=1, keepdims=True)
+    same_BT = jnp.where(counts_BT, ended_BT == is_end_BT, True)
+    right_B1 = same_BT.all(axis=1, keepdims=True) & has_end_B1
+    return right_B1.astype(jnp.float32), has_end_B1.astype(jnp.float32)
+
+
 def _bits_per(what: str, by_byte: bool = False) -> Metric:
     name = f"bits per {what}"
     return Metric(name, name, "lower", loss, math.log(2), by_byte)
@@ -100,6 +120,10 @@ METRICS: dict[str, Metric] = {
     "accuracy": Metric("accuracy", "share of examples", "higher", exact_match),
     "exact_match": Metric("exact match", "share of sequences", "higher", exact_match),
     "token_accuracy": Metric("token accuracy", "share of answer tokens", "higher", token_accuracy),
+    "symbol_accuracy": Metric(
+        "symbol accuracy", "share of answer tokens without ends", "higher", symbol_accuracy
+    ),
+    "end_accuracy": Metric("end accuracy", "share of answers", "higher", end_accuracy),
     "loss": Metric("loss", "nats per token", "lower", loss),
     "perplexity": Metric("perplexity", "", "lower"),
     "bits_per_digit": Metric("bits per digit", "", "lower"),

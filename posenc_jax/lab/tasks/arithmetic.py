@@ -3,6 +3,7 @@
     task                line                                                     reads
     addition            BOS a1 .. an + b1 .. bn SEP  s0 s1 .. sn EOS             3n + 4
     parity              BOS x1 .. xn SEP  sum of the bits modulo 2               n + 2
+    majority            BOS x1 .. xn SEP  the more frequent bit                  n + 2
     sum                 BOS x1 .. xn SEP  sum of the digits 1 to 9 modulo 10     n + 2
     modular_arithmetic  BOS x1 * x2 - .. + xn SEP  its value modulo 5            2n + 1
 
@@ -98,6 +99,31 @@ def parity(padding: Padding = "right") -> Task:
     return generated(
         "parity", line, lambda n: n + 3, symbols=2, padding=padding, chance=0.5,
         bag={"count of ones": lambda token, q_V, a_V: SYMBOL + q_V[SYMBOL + 1] % 2},
+    )  # fmt: skip
+
+
+@register()
+def majority(padding: Padding = "right") -> Task:
+    """Say which of two bits is the more frequent one; it needs no positions.
+
+    As MAJORITY of Huang et al. 2024, arXiv 2410.02140, without strings in which both are as
+    frequent: the first bit of such a string is changed.
+    """
+
+    def line(key, n, place_L):
+        bit_L = draw(key, place_L, 2)
+        ones = lambda bit_L: jnp.sum(bit_L, where=place_L < n)
+        bit_L = bit_L.at[0].set(jnp.where(2 * ones(bit_L) == n, 1 - bit_L[0], bit_L[0]))
+        answer = (2 * ones(bit_L) > n).astype(jnp.int32)
+        return question_answer(place_L, [(SYMBOL + bit_L, n)], [(SYMBOL + answer, 1)])
+
+    def more_frequent(token, question_V, answer_V):
+        del token, answer_V
+        return SYMBOL + jnp.argmax(question_V[SYMBOL : SYMBOL + 2])
+
+    return generated(
+        "majority", line, lambda n: n + 3, symbols=2, padding=padding, chance=0.5,
+        bag={"the more frequent bit": more_frequent},
     )  # fmt: skip
 
 

@@ -33,29 +33,26 @@ from posenc_jax.lab.tasks.task import (
     draw,
     generated,
     question_answer,
+    shuffled,
 )
+
+Symbols = Literal["random", "repeated", "distinct"]
+MOST_DISTINCT = 4096  # an example of distinct symbols shuffles the whole alphabet
 
 
 @register()
-def copy(
-    symbols: Literal["random", "repeated"] = "random",
-    alphabet: int = 100,
-    padding: Padding = "right",
-) -> Task:
+def copy(symbols: Symbols = "random", alphabet: int = 100, padding: Padding = "right") -> Task:
     """Repeat the symbols (Kazemnejad et al. 2023, arXiv 2305.19466).
 
     symbols: "random": each is drawn from the alphabet. "repeated": one is drawn and repeated n
-      times, so the model only has to predict the length.
+      times, so the model only has to predict the length. "distinct": no symbol is drawn twice, so
+      the symbol before tells which one is next; the alphabet is the largest size.
     """
     return _rearranged("copy", lambda i, n: i, symbols, alphabet, padding)
 
 
 @register()
-def reverse(
-    symbols: Literal["random", "repeated"] = "random",
-    alphabet: int = 100,
-    padding: Padding = "right",
-) -> Task:
+def reverse(symbols: Symbols = "random", alphabet: int = 100, padding: Padding = "right") -> Task:
     """Repeat the symbols backwards (Kazemnejad et al. 2023, arXiv 2305.19466).
 
     symbols: as for `copy`; the paper's reverse has random symbols only.
@@ -167,16 +164,21 @@ def _odd_symbol(token, question_V, answer_V):
 
 def _rearranged(name, source, symbols, alphabet, padding) -> Task:
     """A task in which symbol i of the answer is symbol source(i, n) of the question."""
-    check_symbols("alphabet", alphabet)
+    distinct = symbols == "distinct"
+    check_symbols("alphabet", alphabet, **({"most": MOST_DISTINCT} if distinct else {}))
 
     def line(key, n, place_L):
-        index_L = jnp.zeros_like(place_L) if symbols == "repeated" else place_L
-        symbol_L = SYMBOL + draw(key, index_L, alphabet)
+        if distinct:
+            symbol_L = SYMBOL + shuffled(key, alphabet)  # read at indices below n alone
+        else:
+            index_L = jnp.zeros_like(place_L) if symbols == "repeated" else place_L
+            symbol_L = SYMBOL + draw(key, index_L, alphabet)
         answer_L = symbol_L[source(place_L, n)]
         return question_answer(place_L, [(symbol_L, n)], [(answer_L, n), (EOS, 1)])
 
     length, bag = lambda n: 2 * n + 3, bag_of_words.unused(alphabet)
-    return generated(name, line, length, symbols=alphabet, padding=padding, bag=bag)
+    most = alphabet if distinct else None
+    return generated(name, line, length, symbols=alphabet, padding=padding, most=most, bag=bag)
 
 
 def _sorted(name, alphabet, padding) -> Task:

@@ -4,7 +4,7 @@
     marker_position    BOS x1 .. mark .. xn SEP  the place of the mark, EOS          up to n + c + 2
     passkey            BOS filler, mark, digits, filler SEP  digits EOS              n + 2d + 3
     needle             BOS noise, k1 v1, noise, k2 v2, .. SEP ki  vi                 n + 2m + 3
-    indirect_indexing  BOS x1 .. xn SEP xi offset  x(i + offset)                     n + 4
+    indirect_indexing  BOS x1 .. xn SEP xi offset  x(i + offset), for q queries      n + 3q + 1
 
 "reads" is the number of tokens that the model is given; c is the number of digits of n, d that of
 the passkey, and m the number of needles. The answers, which count in the loss, come last. The mark
@@ -16,7 +16,6 @@ import jax.numpy as jnp
 
 from posenc_jax.lab.tasks import bag_of_words
 from posenc_jax.lab.tasks.catalog import register
-from posenc_jax.lab.tasks.recall import shuffled
 from posenc_jax.lab.tasks.state_tracking import decimal, digit_count
 from posenc_jax.lab.tasks.task import (
     EOS,
@@ -29,6 +28,7 @@ from posenc_jax.lab.tasks.task import (
     draw,
     generated,
     question_answer,
+    shuffled,
 )
 
 FILLER = 16  # symbols of the sentence that a passkey is hidden in
@@ -116,38 +116,42 @@ def needle(
 
 
 @register()
-def indirect_indexing(alphabet: int = 256, reach: int = 8, padding: Padding = "right") -> Task:
+def indirect_indexing(
+    alphabet: int = 256, reach: int = 8, queries: int = 1, padding: Padding = "right"
+) -> Task:
     """The symbol at an offset from a named one, among n different symbols (arXiv 2509.10534).
 
     As in Gopalakrishnan et al. 2025 the offset, to the left or to the right, is one token.
 
     alphabet: number of symbols, and so the largest size.
     reach: the largest offset.
+    queries: symbols that are asked for, one after the other.
     """
     check_symbols("alphabet", alphabet, most=4096)
     check_least("reach", reach, 1)
+    check_least("queries", queries, 1)
 
     def line(key, n, place_L):
         order_key, target_key, offset_key = jax.random.split(key, 3)
         symbol_K = SYMBOL + shuffled(order_key, alphabet)
-        target = jax.random.randint(target_key, (), 0, n)
+        target_Q = jax.random.randint(target_key, (queries,), 0, n)
         # Sources within reach of the target, without itself.
-        first = jnp.maximum(target - reach, 0)
-        others = jnp.minimum(target + reach, n - 1) - first
-        source = first + jax.random.randint(offset_key, (), 0, others)
-        source = jnp.where(source >= target, source + 1, source)
-        offset = target - source
-        number = jnp.where(offset < 0, offset + reach, offset + reach - 1)  # 0 is left out
-        question = [(symbol_K, n)]
-        pair = [(symbol_K[source], 1), (SYMBOL + alphabet + number, 1), (symbol_K[target], 1)]
-        token_L, _ = question_answer(place_L, question, pair)
-        return token_L, place_L > n + 3
+        first_Q = jnp.maximum(target_Q - reach, 0)
+        others_Q = jnp.minimum(target_Q + reach, n - 1) - first_Q
+        source_Q = first_Q + jax.random.randint(offset_key, (queries,), 0, others_Q)
+        source_Q = jnp.where(source_Q >= target_Q, source_Q + 1, source_Q)
+        offset_Q = target_Q - source_Q
+        number_Q = jnp.where(offset_Q < 0, offset_Q + reach, offset_Q + reach - 1)  # 0 is left out
+        query = [symbol_K[source_Q], SYMBOL + alphabet + number_Q, symbol_K[target_Q]]
+        asked = [(jnp.stack(query, axis=1).ravel(), 3 * queries)]
+        token_L, is_asked_L = question_answer(place_L, [(symbol_K, n)], asked)
+        return token_L, is_asked_L & ((place_L - n - 2) % 3 == 2)
 
     def once(token, question_V, answer_V):
         del token, answer_V
         return SYMBOL + jnp.argmax(question_V[SYMBOL : SYMBOL + alphabet] == 1)
 
     return generated(
-        "indirect_indexing", line, lambda n: n + 5, symbols=alphabet + 2 * reach, padding=padding,
-        least=2, most=alphabet, bag={"a symbol shown once": once},
+        "indirect_indexing", line, lambda n: n + 3 * queries + 2, symbols=alphabet + 2 * reach,
+        padding=padding, least=2, most=alphabet, bag={"a symbol shown once": once},
     )  # fmt: skip

@@ -170,6 +170,17 @@ def draw(key: jax.Array, index_T: jax.Array, choices: int) -> jax.Array:
     return (bits_T % jnp.uint32(choices)).astype(jnp.int32)
 
 
+def shuffled(key: jax.Array, count: int) -> jax.Array:
+    """A random permutation of 0 .. count - 1, int32.
+
+    Sorts random numbers whose low bits are the result; 20 or more bits are random. On a CPU a plain
+    sort is four times faster than an argsort.
+    """
+    low = jnp.uint32((1 << (count - 1).bit_length()) - 1)
+    number = jnp.arange(count, dtype=jnp.uint32)
+    return (jnp.sort(jax.random.bits(key, (count,)) & ~low | number) & low).astype(jnp.int32)
+
+
 def generated(
     name: str,
     line: Callable[[jax.Array, jax.Array, jax.Array], tuple[jax.Array, jax.Array]],

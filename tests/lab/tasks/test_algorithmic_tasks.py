@@ -181,7 +181,7 @@ def make(name, padding="right"):
     return tasks.make(name, padding=padding, **options)
 
 
-def unoptimized(function, static):
+def unoptimized(function, static=()):
     """Programs of integers give the same and compile twice as fast."""
     options = {"xla_backend_optimization_level": 0}
     return jax.jit(function, static_argnums=static, compiler_options=options)

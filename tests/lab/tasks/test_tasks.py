@@ -11,7 +11,7 @@ import pytest
 from posenc_jax.lab import tasks
 from posenc_jax.lab.tasks import arithmetic, names, recall
 from posenc_jax.lab.tasks.task import BOS, EOS, EXTRA, PAD, SEP, SYMBOL
-from tests.lab.tasks import test_algorithmic_tasks
+from tests.lab.tasks import test_algorithmic_tasks, test_position_tasks
 
 # name, options, and what the answer to a question is: (symbols of the question, options) -> tokens
 CASES = {
@@ -132,6 +132,7 @@ def test_every_task_has_a_case():
     here = {name for name, _, _ in CASES.values()}
     text = {"stdlib", "stdlib_tokens", "prose", "dna"}
     elsewhere = {*test_algorithmic_tasks.CASES, "flip_flop", "lookup", *text}
+    elsewhere |= {name for name, _, _ in test_position_tasks.CASES.values()}
     assert here | elsewhere == set(names("tokens"))
 
 

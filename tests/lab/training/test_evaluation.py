@@ -16,6 +16,7 @@ from posenc_jax.lab.hosts.exit_status import Unmeasured
 from posenc_jax.lab.metrics import Scores, Sums
 from posenc_jax.lab.model import transformer
 from posenc_jax.lab.model.transformer import Model
+from posenc_jax.lab.tasks.task import EOS
 from posenc_jax.lab.training import evaluation
 from posenc_jax.lab.training.evaluation import (
     Evaluator,
@@ -178,3 +179,23 @@ def test_an_unknown_metric_is_refused_by_name():
         metrics.metric("calibration_error")
     with pytest.raises(FieldError, match="metric: bleu is not made of the logits of targets"):
         metrics.scores(("bleu",), *jnp.ones((3, 1, 1, 1)))
+
+
+def test_the_end_of_an_answer_is_scored_apart():
+    """Four answers of the ids 5 6 7 END: right, ended one early, never ended, a wrong symbol; and
+    one that has no end. A guess outside the answer does not count.
+    """
+    end = metrics.END
+    assert end == EOS
+    targets = np.array([[9, 5, 6, 7, end]] * 4 + [[9, 5, 6, 7, 8]], np.int32)
+    guesses = np.tile([9, 5, 6, 7, end], (5, 1))
+    guesses[0, 0], guesses[1, 3], guesses[2, 4], guesses[3, 2], guesses[4, 4] = end, end, 7, 8, 8
+    weights = np.array([[0.0, 1, 1, 1, 1]] * 5, np.float32)
+    logits = jnp.asarray(np.eye(12, dtype=np.float32)[guesses])
+    names = ("end_accuracy", "symbol_accuracy", "token_accuracy")
+    actual = metrics.scores(names, logits, jnp.asarray(targets), jnp.asarray(weights)).by_example
+    assert actual["end_accuracy"].total.tolist() == [1, 0, 0, 1, 0]
+    assert actual["end_accuracy"].count.tolist() == [1, 1, 1, 1, 0]
+    assert actual["symbol_accuracy"].total.tolist() == [3, 2, 3, 2, 4]
+    assert actual["symbol_accuracy"].count.tolist() == [3, 3, 3, 3, 4]
+    assert actual["token_accuracy"].total.tolist() == [4, 3, 3, 3, 4], "control: ends count here"
