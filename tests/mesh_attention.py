@@ -1,15 +1,14 @@
-"""`python -m tests.mesh_attention [NAME...] [KIND=VALUE,...]`: attention on 4 devices as on one.
+"""`python -m tests.mesh_attention [NAME...] [--form dense] [--sample 500]`: 4 devices as one.
 
-Each method, forward and backward, in each of `KINDS`, such as `form=dense axes=Explicit`. Prints a
-line for each case that fails or differs, and their number; `trace=yes` traces and compiles nothing.
-tests/lab/training/test_mesh.py runs `SOME`; all of them take hours.
+Attention of each method, forward and backward, in each of `KINDS`. Prints a line for each case that
+is refused, fails or differs, and counts. tests/lab/training/test_mesh.py runs `SOME`; all of them
+take hours.
 """
 
 import contextlib
 import functools
 import itertools
 import os
-import sys
 import zlib
 from typing import Any
 
@@ -23,10 +22,11 @@ import numpy as np
 from jax.sharding import AbstractMesh, AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from posenc_jax import CATALOG, Dims, attend, frame
+from posenc_jax import Dims, attend, frame
 from posenc_jax.encodings import card
 from posenc_jax.layout import layout
 from tests.support.catalogue import encoding_of, gap, in_blocks, layers, stir, where
+from tests.support.many_cases import arguments, run_cases
 
 ROWS, TIME, HEADS, HEAD = 4, 12, 4, 8
 RELATIVE = 5e-5  # of the largest value of an array: sums in another order
@@ -97,7 +97,9 @@ def case(name: str, form: str, spread: str):
 @functools.cache
 def alone(name: str, form: str, spread: str) -> Any:
     run, arguments, _ = case(name, form, spread)
-    return jax.tree.map(np.asarray, jax.jit(run)(*arguments))
+    results = jax.tree.map(np.asarray, jax.jit(run)(*arguments))
+    assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(results)), "one device gives NaN"
+    return results
 
 
 def traced(name: str, form: str, spread: str) -> None:
@@ -111,7 +113,7 @@ def traced(name: str, form: str, spread: str) -> None:
 
 
 def difference(
-    name: str, form: str, axes: str, set_mesh: str, spread: str, trace: str = "no"
+    name: str, form: str, axes: str, set_mesh: str, spread: str, trace: bool = False
 ) -> float:
     """The largest difference from one device, relative to the largest value of each array."""
     mesh = jax.make_mesh((4,), ("d",), axis_types=(getattr(AxisType, axes),))
@@ -119,36 +121,24 @@ def difference(
     put = lambda leaf, spec: jax.device_put(leaf, NamedSharding(mesh, spec))
     arguments = jax.tree.map(put, arguments, specs)
     with jax.set_mesh(mesh) if set_mesh == "yes" else contextlib.nullcontext():
-        if trace == "yes":
+        if trace:
             jax.jit(run).trace(*arguments)
             return 0.0
         actual = jax.jit(run)(*arguments)
     pairs = zip(jax.tree.leaves(actual), jax.tree.leaves(alone(name, form, spread)), strict=True)
-    return max(gap(a, b) / (1 + np.nanmax(np.abs(b), initial=0)) for a, b in pairs)
+    return max(gap(a, b) / (1 + np.abs(b).max(initial=0)) for a, b in pairs)
 
 
 def main() -> None:
-    words = [word.partition("=") for word in sys.argv[1:]]
-    names = [name for name, is_kind, _ in words if not is_kind] or list(CATALOG)
-    given = {key: tuple(values.split(",")) for key, is_kind, values in words if is_kind}
-    (trace,) = given.pop("trace", ("no",))
-    cases = itertools.product(names, *(KINDS | given).values())
-    if names == ["some"]:
-        cases = SOME
-    failed = count = 0
-    for name, form, *kinds in cases:
-        if form == "blockwise" and not in_blocks(encoding_of(name)):
-            continue
-        count += 1
-        try:
-            off = difference(name, form, *kinds, trace=trace)
-            error = "" if off < RELATIVE else f"off by {off:.2g}"
-        except Exception as failure:
-            error = f"{type(failure).__name__}: {str(failure).splitlines()[0][:200]}"
-        if error:
-            failed += 1
-            print(name, form, *kinds, error, flush=True)
-    print(f"{failed} of {count} failed")
+    given = arguments(__doc__, KINDS, trace="trace the cases, and compile nothing")
+    kinds = [getattr(given, kind) for kind in KINDS]
+    cases = [
+        (name, form, *others)
+        for name, form, *others in itertools.product(given.names, *kinds)
+        if form != "blockwise" or in_blocks(encoding_of(name))
+    ]
+    compare = functools.partial(difference, trace=given.trace)
+    run_cases(SOME if given.some else cases, compare, RELATIVE, given.sample)
 
 
 if __name__ == "__main__":

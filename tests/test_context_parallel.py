@@ -16,6 +16,7 @@ from posenc_jax import Dims, attend, frame, full, layout, logits, make, merge, r
 from tests import ring_runs
 from tests.support import ROOT
 from tests.support.catalogue import gap, stir
+from tests.support.many_cases import summary_line
 
 DIMS = Dims(model=16, heads=2, head=8)
 TIME = 9
@@ -87,9 +88,10 @@ def test_what_has_no_log_sum_exp_says_so():
 @pytest.mark.thorough
 def test_a_ring_of_four_devices_gives_the_values_of_one(kept_programs):
     settings = {"JAX_PLATFORMS": "cpu", "JAX_NUM_CPU_DEVICES": "4"}
-    ran = subprocess.run([sys.executable, "-m", "tests.ring_runs", "some"], text=True,
+    ran = subprocess.run([sys.executable, "-m", "tests.ring_runs", "--some"], text=True,
                          capture_output=True, env={**os.environ, **settings})  # fmt: skip
-    assert ran.stdout == f"0 of {len(ring_runs.SOME)} failed\n", ran.stderr[-2000:]
+    cases = len(ring_runs.SOME)
+    assert ran.stdout == f"{summary_line(cases, passed=cases)}\n", ran.stdout + ran.stderr[-2000:]
 
 
 CHECK = """

@@ -14,6 +14,7 @@ from experiments.pretrained.run import along_largest
 from posenc_jax.lab.hosts import devices, processes
 from tests import mesh_attention
 from tests.mesh_runs import HALF, trained
+from tests.support.many_cases import summary_line
 
 pytestmark = pytest.mark.thorough
 
@@ -157,9 +158,10 @@ def test_collectives_of_a_step(runs):
 def test_attention_on_a_mesh_is_that_of_one_device(kept_programs):
     """Forward and backward, on Explicit axes, as `jax.make_mesh` makes them, and on Auto ones."""
     settings = {"JAX_PLATFORMS": "cpu", "JAX_NUM_CPU_DEVICES": "4"}
-    ran = subprocess.run([sys.executable, "-m", "tests.mesh_attention", "some"], text=True,
+    ran = subprocess.run([sys.executable, "-m", "tests.mesh_attention", "--some"], text=True,
                          capture_output=True, env={**os.environ, **settings})  # fmt: skip
-    assert ran.stdout == f"0 of {len(mesh_attention.SOME)} failed\n", ran.stderr[-2000:]
+    cases = len(mesh_attention.SOME)
+    assert ran.stdout == f"{summary_line(cases, passed=cases)}\n", ran.stdout + ran.stderr[-2000:]
 
 
 @pytest.mark.parametrize("name", ["alibi", "learned", "liere"])
