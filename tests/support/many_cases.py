@@ -2,6 +2,7 @@
 
 import argparse
 import random
+import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -41,7 +42,7 @@ def run_cases(
 ) -> None:
     """Prints a line for each case that is refused, fails, or is off by more than `relative`.
 
-    Then how many passed, were refused by one of our errors, and failed. Counts are printed every
+    Then how many passed, were refused by one of our errors, and failed. Counts go to stderr every
     minute, and a sample is in random order, so that one which is stopped is a sample as well.
     """
     if sample is not None:
@@ -61,7 +62,7 @@ def run_cases(
         if reason:
             print(result, *case, (reason.splitlines() or [""])[0][:200], flush=True)
         if time.monotonic() - printed > 60:
-            print(summary_line(len(cases), **counts), flush=True)
+            print(summary_line(len(cases), **counts), file=sys.stderr, flush=True)
             printed = time.monotonic()
     print(summary_line(len(cases), **counts), flush=True)
 
