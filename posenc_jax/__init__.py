@@ -6,7 +6,7 @@ from posenc_jax.context_parallel import merge, ring, zigzag
 from posenc_jax.encoding import Dims, Encoding, Side, Walk, at_layer
 from posenc_jax.encodings import CATALOG, describe, make, register
 from posenc_jax.heads import head_specs
-from posenc_jax.huggingface import from_huggingface, parts_from_huggingface
+from posenc_jax.huggingface import from_huggingface, parts_from_huggingface, to_huggingface
 from posenc_jax.layout import Layout, full, layout
 
 __version__ = "0.2.0"
@@ -38,6 +38,7 @@ __all__ = [
     "register",
     "ring",
     "rotate",
+    "to_huggingface",
     "weights",
     "zigzag",
 ]

@@ -1,4 +1,4 @@
-"""The positional encodings of a released model, read from its config.json."""
+"""The positional encodings of a released model, read from its config.json and written into it."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -8,9 +8,10 @@ from posenc_jax.huggingface.fields import Fields
 from posenc_jax.huggingface.reading import read_all
 from posenc_jax.huggingface.rows import Answer
 from posenc_jax.huggingface.types import ROWS
-from posenc_jax.options import FieldError
+from posenc_jax.huggingface.writing import write
+from posenc_jax.options import Count, FieldError, checked_all
 
-__all__ = ["from_huggingface", "parts_from_huggingface"]
+__all__ = ["from_huggingface", "parts_from_huggingface", "to_huggingface"]
 
 
 def from_huggingface(config: Mapping[str, Any]) -> Encoding:
@@ -67,3 +68,30 @@ def parts_from_huggingface(config: Mapping[str, Any]) -> dict[str, Answer]:
     """
     fields = Fields(config)
     return read_all(fields, fields.get("model_type", default="None"), ROWS)
+
+
+def to_huggingface(
+    encoding: Encoding, model_type: str, layers: Count | None = None
+) -> dict[str, Any]:
+    """The fields of a config.json of this type that say the encoding, `model_type` among them.
+
+    `from_huggingface` reads the same encoding from them: equal frames. They are fields of
+    transformers 5. Write them over those of a config of the type: `{**config, **fields}`. Sizes of
+    pictures are written with the size of a patch of the type's defaults. Of a model of several
+    parts, write the fields of one part, by its type; of an encoder and a decoder, those of the one
+    that the encoding fits.
+
+    Args:
+      encoding: a method of the catalogue, a chain, or layers of `per_layer`.
+      model_type: the type of config.
+      layers: layers of the model; they are needed where a field has an entry for each.
+
+    FieldError: the code of the model does not read a field that the encoding needs; in one line
+    that names the field.
+
+    Example:
+      config |= posenc_jax.to_huggingface(posenc_jax.make("yarn", ramp="pairs"), "llama")
+    """
+    if layers is not None:
+        layers = checked_all("to_huggingface", to_huggingface, layers=layers)["layers"]
+    return {"model_type": model_type, **write(encoding, model_type, ROWS, layers)}

@@ -43,17 +43,21 @@ def resolved(row: Any, rows: Mapping[str, Any]) -> Any:
     return row
 
 
+def row_of(kind: str, rows: Mapping[str, Any], path: tuple[str, ...] = ()) -> Any:
+    """The row of a type. FieldError: the type is not known."""
+    if kind not in rows:
+        near = difflib.get_close_matches(kind.lower(), rows, n=3)
+        hint = f"; did you mean {', '.join(near)}?" if near else ""
+        raise FieldError((*path, "model_type"), f"{shown(kind)} is not known{hint}")
+    return resolved(rows[kind], rows)
+
+
 def read_all(config: Fields, kind: str, rows: Mapping[str, Any]) -> dict[str, Answer]:
     """The answer of each part of a config by the path of its field, "" for a model of one part.
 
     FieldError: a type that is not known, or a field of positions with a wrong value.
     """
-    if kind not in rows:
-        near = difflib.get_close_matches(kind.lower(), rows, n=3)
-        hint = f"; did you mean {', '.join(near)}?" if near else ""
-        reason = f"{shown(kind)} is not known{hint}"
-        raise FieldError((*config.path, "model_type"), reason)
-    row = resolved(rows[kind], rows)
+    row = row_of(kind, rows, config.path)
     if isinstance(row, Parts):
         answers = {}
         for name, type_ in row.types.items():

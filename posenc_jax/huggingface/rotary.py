@@ -66,6 +66,10 @@ class Rotary(NamedTuple):
     types:      what the model means by types of layers in `block_types`.
     change:     further changes of the rotation: "backwards" turns the other way, "values" turns
                 values too, "head" turns the first head alone.
+    options:    of rope that the code reads: all, the base alone, or none, so that nothing else may
+                be written.
+    reads:      further fields that the code reads, of those that only some models read.
+    still:      what `layer_types` calls layers without attention.
     """
 
     base: float | None = 10_000.0
@@ -94,6 +98,9 @@ class Rotary(NamedTuple):
     pattern: str = ""
     types: Mapping[str, str] = {}
     change: Literal["", "backwards", "values", "head"] = ""
+    options: Literal["all", "base", "none"] = "all"
+    reads: tuple[str, ...] = ()
+    still: str = NONE
 
 
 class Turned(NamedTuple):

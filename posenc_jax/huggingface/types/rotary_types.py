@@ -33,13 +33,15 @@ def by_type(local: float, full: float, **of_full: Any) -> dict[str, Any]:
 PROPORTIONAL: dict[str, Any] = {"rope_type": "proportional", "partial_rotary_factor": 0.25}
 INTERLEAVED = Rotary(pairing="interleaved")
 LATENT = Rotary(pairing="interleaved", channels="qk_rope_head_dim")
+EITHER = LATENT._replace(reads=("rope_interleave",))
 QWEN2_VL = Rotary(1_000_000.0, late=True, window=0, order="sections", sections=(16, 24, 24))
 ROTARY: dict[str, Any] = {
     # rope alone
     **each("arcee aria_text chameleon deepseek_ocr2_text dia_decoder dia_encoder", Rotary()),
     **each("diffllama esmc eurobert falcon_h1 gemma gradium_phonon_tts granite", Rotary()),
     **each("granite4_vision_text granite_docling_text granitemoe granitemoeshared", Rotary()),
-    **each("hrm_text hunyuan_v1_dense hunyuan_v1_moe hyperclovax internlm3", Rotary()),
+    **each("hrm_text hyperclovax internlm3", Rotary()),
+    **each("hunyuan_v1_dense hunyuan_v1_moe", Rotary(reads=("alpha",))),
     **each("iquestcoder jais2 jetmoe llama neucodec olmo olmo2 olmoe", Rotary()),
     **each("pocket_tts seed_oss telechat3 timesfm2_5 xcodec2", Rotary()),
     **each("bitnet csm_depth_decoder_model evolla EvollaModel exaone", Rotary(500_000.0)),
@@ -66,7 +68,8 @@ ROTARY: dict[str, Any] = {
            Rotary(20_000.0, pairing="interleaved")),
     "qwen2_5_omni_dit": Rotary(pairing="interleaved", change="head"),
     "roformer": Switch("rotary_value", {
-        False: INTERLEAVED, True: INTERLEAVED._replace(change="values"),
+        False: INTERLEAVED._replace(options="none"),
+        True: INTERLEAVED._replace(options="none", change="values"),
     }),
     # a window in every layer
     "blt_local_encoder": Rotary(500_000.0, pairing="interleaved", window=0),
@@ -75,12 +78,13 @@ ROTARY: dict[str, Any] = {
     **each("mimi mimi_decoder mimi_encoder", Rotary(window=250)),
     **each("pocket_tts_audio_tokenizer_decoder pocket_tts_audio_tokenizer_encoder",
            Rotary(window=250)),
-    **each("ministral mistral voxtral_realtime_text", Rotary(window=4096)),
+    **each("ministral mistral", Rotary(window=4096, reads=("layer_types",))),
+    "voxtral_realtime_text": Rotary(window=4096),
     "mixtral": Rotary(1_000_000.0, window=0),
-    "ministral3": Rotary(1_000_000.0, window=0, scaling=MISTRAL | {
+    "ministral3": Rotary(1_000_000.0, window=0, reads=("layer_types",), scaling=MISTRAL | {
         "factor": 16.0, "original_max_position_embeddings": 16_384,
     }),
-    "muse_glimmer_assistant": Rotary(500_000.0, window=2048),
+    "muse_glimmer_assistant": Rotary(500_000.0, window=2048, reads=("layer_types",)),
     "openai_privacy_filter": Rotary(
         150_000.0, pairing="interleaved", window=128, radius=True, scaling=GPT_OSS
     ),
@@ -147,7 +151,7 @@ ROTARY: dict[str, Any] = {
     ),
     "smollm3": Rotary(2_000_000.0, window=0, nope_every=4),
     # the first channels of a head
-    **each("codegen gptj", Rotary(pairing="interleaved", channels="rotary_dim")),
+    **each("codegen gptj", Rotary(pairing="interleaved", channels="rotary_dim", options="none")),
     **each("glm glm4", Rotary(pairing="interleaved", share=0.5)),
     **each("gpt_neox stablelm", Rotary(share=0.25)),
     **each("glm4_moe glmasr_encoder nemotron nemotron3_5_transcribe_asr_audio", Rotary(share=0.5)),
@@ -157,22 +161,23 @@ ROTARY: dict[str, Any] = {
     "minimax_m2": Rotary(5_000_000.0, share=1.0, share_of="rotary_dim"),
     "minimax_m3_vl_text": ignoring(Rotary(5_000_000.0, share=1.0), "rotary_dim"),
     **each("phi3 phi4_multimodal", Rotary(share=1.0, window=0)),
-    "phimoe": Rotary(1_000_000.0, window=0),
+    "phimoe": Rotary(1_000_000.0, window=0, reads=("short_mscale",)),
     "sarvam_moe": Rotary(8_000_000.0, share=1.0),
     "solar_open": Rotary(1_000_000.0, share=1.0),
     # the last qk_rope_head_dim channels of a head
-    **each("axk1 deepseek_v2 deepseek_v3 deepseek_v32 glm4_moe_lite glm_moe_dsa", LATENT),
-    **each("sarvam_mla youtu kimi_k2", LATENT),
+    **each("deepseek_v2 deepseek_v32 glm_moe_dsa", LATENT),
+    **each("axk1 deepseek_v3 glm4_moe_lite kimi_k2 sarvam_mla youtu", EITHER),
     "axk2": LATENT._replace(width=32),
     "hy_v4": LATENT._replace(pairing="half"),
     "minicpm3": LATENT._replace(pairing="half", width=32),
     "longcat_flash": LATENT._replace(base=10_000_000.0),
-    "mistral4": LATENT._replace(share=0.5, scaling=MISTRAL | {
+    "mistral4": EITHER._replace(share=0.5, scaling=MISTRAL | {
         "factor": 128.0, "original_max_position_embeddings": 8192,
     }),
     # three axes: time, height, width
     "cohere_compass_text": Rotary(
-        order="interleaved", sections=(24, 20, 20), window=4096, pattern="G"
+        order="interleaved", sections=(24, 20, 20), window=4096, pattern="G",
+        by_type=by_type(1e4, 1e4),
     ),
     "cosmos3_edge_text": Rotary(1e8, order="interleaved", sections=(24, 20, 20)),
     "ernie4_5_vl_moe_text": ERNIE,
@@ -200,27 +205,33 @@ ROTARY: dict[str, Any] = {
     # beside layers without attention
     "bailing_hybrid": LATENT._replace(base=6_000_000.0, hybrid=True, pattern="NNNNNG"),
     "bamba": Rotary(share=0.5),
-    "dory": Rotary(window=1024, hybrid=True, pattern="LNLNLNGN", by_type=by_type(1e4, 1e7)),
+    "dory": Rotary(
+        window=1024, hybrid=True, pattern="LNLNLNGN", by_type=by_type(1e4, 1e7), still="mlp"
+    ),
     "granitemoehybrid": Switch("position_embedding_type", {
         None: Nope(), "nope": Nope(), "rope": Rotary(hybrid=True),
     }),
     "lara_mini": Rotary(window=512, local_only=True, hybrid=True, pattern="NLNGL"),
-    **each("lfm2 lfm2_moe", Rotary(1_000_000.0, hybrid=True, pattern="G")),
-    "lfm3": Rotary(window=256, hybrid=True, pattern="NN" + "GNLN" * 5 + "GN", by_type=by_type(
-        1e4, 1e6, rope_type="proportional", partial_rotary_factor=0.5
-    )),
+    **each("lfm2 lfm2_moe", Rotary(1_000_000.0, hybrid=True, pattern="G", still="conv")),
+    "lfm3": Rotary(
+        window=256, hybrid=True, pattern="NN" + "GNLN" * 5 + "GN", still="conv",
+        by_type=by_type(1e4, 1e6, rope_type="proportional", partial_rotary_factor=0.5),
+    ),
     "minimax": Rotary(1_000_000.0, hybrid=True, pattern="GN"),
     "olmo_hybrid": Rotary(hybrid=True, pattern="NNNG"),
     "qwen3_next": Rotary(share=0.25, hybrid=True, pattern="NNNG"),
     "recurrent_gemma": Rotary(
-        share=0.5, window=2048, hybrid=True, pattern="NNL", types={"attention": LOCAL}
+        share=0.5, window=2048, hybrid=True, pattern="NNL", types={"attention": LOCAL},
+        options="base", still="recurrent",
     ),
     "zamba2": Switch("use_mem_rope", {False: Nope(), True: Rotary()}),
     "zaya": Rotary(share=0.5, window=0, pattern="G", by_type={
         "hybrid": {"rope_theta": 5_000_000.0}, "hybrid_sliding": {"rope_theta": 10_000.0},
     }),
     # others
-    "clvp_encoder": Switch("use_rotary_embedding", {True: Rotary(change="values"), False: Nope()}),
+    "clvp_encoder": Switch("use_rotary_embedding", {
+        True: Rotary(change="values", options="none"), False: Nope(),
+    }),
     "csm": Parts({"depth_decoder_config": "csm_depth_decoder_model", "codec_config": "mimi"}, {
         "backbone": Rotary(500_000.0),
     }),
@@ -228,7 +239,8 @@ ROTARY: dict[str, Any] = {
     "deepseek_v4": missing("compressed keys and an output that turns back"),
     "dots3_note_text": missing("heads of other sizes by type of layer"),
     "esm": Switch("position_embedding_type", {
-        "absolute": ignoring(Table(1026, first=PAD), "rope_theta"), "rotary": Rotary(),
+        "absolute": ignoring(Table(1026, first=PAD), "rope_theta"),
+        "rotary": Rotary(options="base"),
     }),
     "falcon": Switch("alibi", {False: Rotary(), True: FALCON_ALIBI}),
     "idefics": Parts(
