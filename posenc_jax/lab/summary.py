@@ -73,6 +73,7 @@ class LengthSummary(Summary):
     results:      encoding -> length -> the metric.
     baselines:    name -> value of the metric without a model, the same at every length.
     floors:       length -> the best value that needs no positions.
+    content_floors: name -> length -> the best value of rules that look tokens up by content.
     """
 
     metric: str
@@ -80,6 +81,7 @@ class LengthSummary(Summary):
     results: dict[str, dict[int, Estimate]]
     baselines: dict[str, Number] = field(default_factory=dict)
     floors: dict[int, Number] = field(default_factory=dict)
+    content_floors: dict[str, dict[int, Number]] = field(default_factory=dict)
     not_measured: list[NotMeasured] = field(default_factory=list)
 
     @property

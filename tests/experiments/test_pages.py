@@ -166,6 +166,10 @@ def test_the_page_of_length_extrapolation_is_about_all_its_runs(tmp_path, capsys
     assert "copy: 3 of 4 methods reach 0.95 in exact match, not nope" in text
     assert "copy at 16×: rope, pi, 0.097 token accuracy, rope 0.097, the floor 0.0" in text
     assert len(re.findall(r"\bfloor \n 0\.", text)) == 2, "of both metrics, not of text"
+    for k in (3, 8):
+        shares = re.findall(rf"content, {k} tokens \n ([01]\.\d+) ", text)
+        assert len(shares) == 2, "of both metrics, not of text"
+        assert float(shares[1]) > 0.95, "three symbols before tell the next one of 100"
     assert "stdlib at 16×: fox, 0.200 bits per byte" in text
     assert "more steps: alibi on copy (2× the steps). No mean moves by more than 0.05." in text
     assert text.count("alibi, 200 steps") == 2, "of both metrics"

@@ -13,6 +13,7 @@ from posenc_jax.lab.report.comparison import differing
 from posenc_jax.lab.report.statistics import paired
 from posenc_jax.lab.runs import StoredRun
 from posenc_jax.lab.summary import Estimate, LengthSummary
+from posenc_jax.lab.tasks import content_rules
 from posenc_jax.lab.tasks import task_floors as floors
 
 LEARNED = 0.95  # share of exact matches at the trained length with which a task counts as learned
@@ -20,6 +21,7 @@ MOVED = 0.05  # a change of a mean with more steps, in its metric: the budget wa
 MAY_DIFFER = ("encoding", "eval.variants", "train.steps", "checkpoint")
 STRICT, LENIENT = "exact_match", "token_accuracy"
 Floors = dict[str, dict[int, float]]  # metric -> test length -> the best score without positions
+ContentFloors = dict[str, dict[str, dict[int, float]]]  # metric -> row -> test length -> score
 
 
 class Budget(NamedTuple):
@@ -71,15 +73,21 @@ def _group(task: str, runs: Sequence[StoredRun]) -> Group:
     by_steps: dict[int, list[StoredRun]] = {}
     for run in runs:
         by_steps.setdefault(run.config["train"]["steps"], []).append(run)
-    without = floors_of(runs[0])
+    without, by_content = floors_of(runs[0]), content_floors_of(runs[0])
     base, *longer = (
-        _budget(task, steps, budget_runs, without)
+        _budget(task, steps, budget_runs, without, by_content)
         for steps, budget_runs in sorted(by_steps.items())
     )
     return Group(base, longer)
 
 
-def _budget(task: str, steps: int, runs: Sequence[StoredRun], without: Floors) -> Budget:
+def _budget(
+    task: str,
+    steps: int,
+    runs: Sequence[StoredRun],
+    without: Floors,
+    by_content: ContentFloors,
+) -> Budget:
     owners: dict[tuple[str, int], StoredRun] = {}
     for run in runs:
         config = run.config
@@ -103,22 +111,46 @@ def _budget(task: str, steps: int, runs: Sequence[StoredRun], without: Floors) -
         for metric in metrics
     }
     by_metric = {
-        metric: replace(summary, facts=first.facts) for metric, summary in by_metric.items()
+        metric: replace(summary, facts=first.facts, content_floors=by_content.get(metric, {}))
+        for metric, summary in by_metric.items()
     }
     return Budget(task, steps, runs[0].config, by_metric, records)
 
 
 def floors_of(run: StoredRun) -> Floors:
     """The best scores without positions; {} for a task of a file, or of another metric."""
+    if (arguments := _strings(run)) is None:
+        return {}
+    return floors.by_metric(*arguments)
+
+
+def content_floors_of(run: StoredRun) -> ContentFloors:
+    """The best scores of rules that look tokens up by content, of a few and of many tokens; {} as
+    of `floors_of`.
+    """
+    if (arguments := _strings(run)) is None:
+        return {}
+    by_size = content_rules.by_size(*arguments)
+    few, many = (f"content, {k} tokens" for k in (content_rules.SHORT, content_rules.LENGTHS[-1]))
+    return {
+        metric: {
+            few: {size: by_metric[metric].short[1] for size, by_metric in by_size.items()},
+            many: {size: by_metric[metric].long[1] for size, by_metric in by_size.items()},
+        }
+        for metric in (STRICT, LENIENT)
+    }
+
+
+def _strings(run: StoredRun) -> tuple[tasks.Task, tuple[int, int], Sequence[int], int] | None:
+    """The task of a run whose answers are right or wrong, the sizes in training and in tests, and
+    the number of examples of a test.
+    """
     task_config = schema.TaskConfig(**run.config["task"])
     if run.by_length.metric != STRICT or task_config.name not in tasks.CATALOG:
-        return {}
+        return None
     train, tests = run.config["train"], run.config["eval"]
-    task, sizes = (
-        tasks.make(task_config.name, **task_config.options),
-        (train["min_length"], train["length"]),
-    )
-    return floors.by_metric(task, sizes, tests["lengths"], tests["examples"])
+    task = tasks.make(task_config.name, **task_config.options)
+    return task, (train["min_length"], train["length"]), tests["lengths"], tests["examples"]
 
 
 def conclusions(groups: Sequence[Group]) -> list[str]:
@@ -202,9 +234,11 @@ def _beyond(base: Budget) -> str:
     rope = f", rope {means['rope']:.3f}" if "rope" in means else ""
     at = f"{base.task} at {formats.length_ratio(length, summary.train_length)}"
     metric, floor = metrics.metric(base.metric).title, summary.floors.get(length)
+    contents = [by_length[length] for by_length in summary.content_floors.values()]
+    by_content = f", rules of content {max(contents):.3f}" if contents else ""
     if floor is not None and best <= floor:
-        return f"{at}: none is above the floor, {floor:.3f} {metric}"
-    least = "" if floor is None else f", the floor {floor:.3f}"
+        return f"{at}: none is above the floor, {floor:.3f} {metric}{by_content}"
+    least = "" if floor is None else f", the floor {floor:.3f}{by_content}"
     return f"{at}: {', '.join(names)}, {best:.3f} {metric}{rope}{least}"
 
 

@@ -68,6 +68,12 @@ def results(summary: LengthSummary, apart: Collection[str] = ()) -> Grid:
     if floors := summary.floors:
         baselines.append(["floor", *(number(floors[n]) for n in lengths)])
         caption += "; floor: the best predictor that needs no positions"
+    if summary.content_floors:
+        baselines += [
+            [name, *(number(by_length[n]) for n in lengths)]
+            for name, by_length in summary.content_floors.items()
+        ]
+        caption += "; content: the best rule that looks up so many of the last tokens by content"
     return Grid(_columns(summary), rows, caption, below=baselines)
 
 

@@ -82,6 +82,9 @@ def picture_by_length(name: str, summary: LengthSummary) -> Picture:
         caption += " Dashed lines are baselines; an arrow stands at one outside of the figure."
     if summary.floors:
         caption += " The dashed line named floor is the best predictor that needs no positions."
+    if summary.content_floors:
+        named = " and ".join(summary.content_floors)
+        caption += f" Dotted grey lines: rules that look tokens up by content ({named})."
     return Picture(name, lambda: by_length(summary), caption)
 
 
@@ -120,6 +123,7 @@ def by_length(summary: LengthSummary) -> Figure:
         labels.append(Label(_joined(names), x[-1], mean[-1], style["color"]))
     floors = [*summary.floors.items()]
     values += [value for _, value in floors]
+    values += [v for by_length in summary.content_floors.values() for v in by_length.values()]
     low, high = drawing.y_limits(values, summary.baselines.values())
     if metrics.metric(metric).is_share and values:
         # An axis of a tenth or more: scores that are all 0 are a line at 0.
@@ -130,6 +134,10 @@ def by_length(summary: LengthSummary) -> Figure:
     if floors:
         axes.plot(*zip(*floors, strict=True), color=drawing.MUTED, lw=1, ls="--", zorder=1)
         labels.append(Label("floor", *floors[-1], drawing.MUTED))
+    for name, by_length in summary.content_floors.items():
+        ends = [*by_length.items()]
+        axes.plot(*zip(*ends, strict=True), color=drawing.MUTED, lw=1, ls=":", zorder=1)
+        labels.append(Label(name, *ends[-1], drawing.MUTED))
     drawing.margin_labels(axes, labels)
     axes.set_xlabel(f"test length ({formats.size_unit(summary)}, log scale)")
     axes.set_ylabel(metrics.metric(metric).axis_label)
