@@ -49,7 +49,10 @@ def extended(config: Mapping[str, Any], factor: float, length: int | None = None
     source = released(config)
     if source.config.kind != "decoder":
         kind = source.config.kind.replace("_", "-")
-        raise FieldError("model_type", f"{config['model_type']} is an {kind}; use a decoder")
+        reason = f"{config['model_type']} is an {kind}; use a decoder"
+        if kind == "encoder":
+            reason += ", or read this one with configs/permutation.py or configs/padding_leakage.py"
+        raise FieldError("model_type", reason)
     assert isinstance(source.encoding, Encoding)
     fields, kind = Fields(config), config["model_type"]
     rope = _rope(fields)

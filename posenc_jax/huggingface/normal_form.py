@@ -84,8 +84,9 @@ def close(a: Any, b: Any) -> bool:
     if isinstance(a, tuple | list) and isinstance(b, tuple | list):
         return len(a) == len(b) and all(map(close, a, b))
     if isinstance(a, float) or isinstance(b, float):
-        numbers = isinstance(a, int | float) and isinstance(b, int | float)
-        return numbers and math.isclose(a, b, rel_tol=CLOSE)
+        if not (isinstance(a, int | float) and isinstance(b, int | float)):
+            return False
+        return math.isclose(a, b, rel_tol=CLOSE)
     return a == b
 
 

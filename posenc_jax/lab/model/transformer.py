@@ -95,6 +95,7 @@ def build(
     pooled: bool = False,
     axes: int = 1,
     features: int | None = None,
+    states: bool = False,
 ) -> Model:
     """The model that the config describes.
 
@@ -107,17 +108,22 @@ def build(
       axes: axes of the positions: 1 for sequences, 2 for (row, column).
       features: the width of the vectors [B, T, features] that the model, or its encoder, reads
         through a linear map; None: it reads token ids.
+      states: the hidden states after the last layer, [B, T, D], take the place of the logits, and
+        there is no read-out; of a decoder or an encoder alone.
 
     Raises:
       ValueError: the encoding does not fit the model's widths or its kind.
     """
     _check_kind(config.kind, encoding)
+    if states and (pooled or config.kind not in ("decoder", "encoder")):
+        kind = f"a pooled {config.kind}" if pooled else f"an {config.kind}"
+        raise ValueError(f"states: {kind} has no hidden states in place of logits")
     if isinstance(encoding, Encodings):
         module: Any = EncoderDecoder(encoding, vocab, config, pooled)
     elif config.kind == "lstm":
         module = LSTM(encoding, vocab, config, pooled)
     else:
-        module = Transformer(encoding, vocab, config, pooled)
+        module = Transformer(encoding, vocab, config, pooled, states=states)
     run = lambda params, *args, **kwargs: module.apply({"params": params}, *args, **kwargs)
 
     def init(key):

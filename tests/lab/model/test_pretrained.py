@@ -287,18 +287,22 @@ def test_what_cannot_be_read_is_named_in_one_line(fields, damage, line, tmp_path
 
 @pytest.mark.thorough
 def test_the_page_runs(tmp_path, monkeypatch):
-    """docs/pretrained.md, with a small model in place of Pythia."""
+    """docs/pretrained.md, with small models in place of Pythia and MiniLM."""
+    from tests.lab.model.test_base_models import MEAN, base_of, pooled_folder
+
     page = (ROOT / "docs" / "pretrained.md").read_text("utf-8")
     folder = folder_of(tmp_path / "pythia-70m", "gpt_neox")
     words = Tokenizer(WordLevel({"the": 3, "order": 4, "of": 5, "words": 6}))
     words.pre_tokenizer = Whitespace()
     words.save(str(folder / "tokenizer.json"))
+    pooled_folder(base_of(tmp_path / "all-MiniLM-L6-v2", "bert"), MEAN)
     monkeypatch.chdir(tmp_path)
     scope = {}
     for block in re.findall(r"```python\n(.*?)```", page, re.DOTALL):
         exec(block, scope)
     assert scope["tokens_BT"].tolist() == [[3, 4, 5, 6]]
     assert np.isfinite(scope["logits"]).all()
+    assert scope["vectors"].shape == (1, 32)
     again = pretrained.load(tmp_path / "pythia-70m-yarn")
     given = scope["tokens_BT"], full(1, 4)
     assert gap(jax.jit(again.model.apply)(again.params, *given), scope["logits"]) < 1e-6

@@ -16,35 +16,49 @@ from posenc_jax.lab.config.schema import ModelConfig
 from posenc_jax.lab.hosts import processes
 from posenc_jax.lab.hosts.exit_status import Refused
 from posenc_jax.lab.hosts.files import write_json
-from posenc_jax.lab.model.pretrained import deberta, links
+from posenc_jax.lab.model.pretrained import deberta, links, pooling
 from posenc_jax.lab.model.pretrained.architectures import (
     ARCHITECTURES,
     Released,
     released,
     with_read_out,
 )
+from posenc_jax.lab.model.pretrained.pooling import Pooling
 from posenc_jax.lab.model.pretrained.tensors import Tensors, read_json, write_tensors
 from posenc_jax.lab.model.transformer import Encodings, Model
 from posenc_jax.lab.tasks.tokens.tokenizer import read_tokenizer
 from posenc_jax.options import shown
 
-__all__ = ["ARCHITECTURES", "Pretrained", "load", "released", "save", "shapes", "tokenizer"]
+__all__ = [
+    "ARCHITECTURES", "Pooling", "Pretrained", "load", "released", "save", "shapes", "tokenizer",
+]  # fmt: skip
 
 shapes = links.shapes
 Place = Callable[[jax.ShapeDtypeStruct], jax.sharding.Sharding]
 
 
 class Pretrained(NamedTuple):
-    """A released model with its weights. With another encoding: `build(config, other, vocab)`."""
+    """A released model with its weights. With another encoding: `build(config, other, vocab)`.
+
+    states: the model gives hidden states, [B, T, D], in place of logits.
+    pooling: how a text's vector is made of them, if the folder says it.
+    """
 
     config: ModelConfig
     encoding: Encoding | Encodings
     vocab: int
     model: Model
     params: Any
+    states: bool = False
+    pooling: Pooling | None = None
 
 
-def load(folder: str | Path, dtype: str = "float32", sharding: Place | None = None) -> Pretrained:
+def load(
+    folder: str | Path,
+    dtype: str = "float32",
+    sharding: Place | None = None,
+    states: bool = False,
+) -> Pretrained:
     """The released model in a folder.
 
     Weights are read one tensor after another and go to their devices at once: the host holds the
@@ -54,9 +68,11 @@ def load(folder: str | Path, dtype: str = "float32", sharding: Place | None = No
       folder: has config.json, and model.safetensors or its parts with their index.
       dtype: "float32" or "bfloat16", of the forward pass and of weights with two axes or more.
       sharding: where an array of this shape goes; None: to the first device.
+      states: hidden states in place of logits. A base model, such as an embedding model or a
+        sentence encoder, has no read-out, and gives them anyway.
 
     Raises:
-      FieldError: see `released`.
+      FieldError: see `released`, and `pooling.read`.
       Refused: a file that is missing or damaged; a tensor that is missing, is of another shape, has
         no place in the model, or has a value that is not finite.
 
@@ -65,18 +81,22 @@ def load(folder: str | Path, dtype: str = "float32", sharding: Place | None = No
       logits = found.model.apply(found.params, tokens_BT, full(*tokens_BT.shape))
     """
     folder = Path(folder)
-    what = released(read_json(folder / "config.json"), dtype)
+    config = read_json(folder / "config.json")
+    what = released(config, dtype)
     tensors = Tensors(folder)
     if what.config.kind == "encoder_decoder" and tensors.differ("lm_head.weight", "shared.weight"):
         what = with_read_out(what)
     links.check_depth(what, tensors)
+    head = _read_out_tensors(what, tensors) if states or _may_be_base(config) else {}
+    if states or (head and not any(head.values())):
+        what = what._replace(states=True)
     model, arrays = links.model(what), {}
     params = jax.eval_shape(model.init, jax.random.key(0))
     wanted = links.by_path(params)
     linked = [(link, [*map(tensors.find, link.theirs)]) for link in _links(what, wanted)]
     first = {path: names[0] for link, names in linked for path in link.ours}
     embedding = next(first[path] for path in wanted if path.endswith("embed"))
-    read = itertools.chain(*(names for _, names in linked))
+    read = itertools.chain(*(names for _, names in linked), filter(None, head.values()))
     tensors.check_all_read(read, embedding, first.get("read_out_bias"))
     for link, names in sorted(linked, key=lambda row: (tensors.files[row[1][0]], row[1])):
         for path, array in zip(link.ours, link.read(*map(tensors.read, names)), strict=True):
@@ -88,7 +108,27 @@ def load(folder: str | Path, dtype: str = "float32", sharding: Place | None = No
                 raise tensors.not_finite(names)
     leaves = (arrays[path] for path in wanted)
     params = jax.tree.unflatten(jax.tree.structure(params), leaves)
-    return Pretrained(what.config, what.encoding, what.vocab, model, params)
+    pooled = pooling.read(folder) if what.states else None
+    given = what.config, what.encoding, what.vocab
+    return Pretrained(*given, model, params, what.states, pooled)
+
+
+def _read_out_tensors(what: Released, tensors: Tensors) -> dict[str, str | None]:
+    """The tensors of the weights that come after the hidden states: name -> the folder's name of
+    it, None where it has none.
+    """
+    if what.config.kind == "encoder_decoder":
+        return {}
+    paths = shapes(what).keys() - shapes(what._replace(states=True)).keys()
+    names = {name for link in links.links(what, paths) for name in link.theirs}
+    return {name: tensors.known(name) for name in sorted(names)}
+
+
+def _may_be_base(config: Mapping[str, Any]) -> bool:
+    """Whether the config does not name a class that has a read-out, such as BertForMaskedLM."""
+    classes = config.get("architectures")
+    first = classes[0] if isinstance(classes, list) and classes else None
+    return not isinstance(first, str) or first.endswith("Model")
 
 
 def _links(what: Released, paths: Iterable[str]) -> list[links.Link]:
@@ -131,6 +171,9 @@ def save(
     """
     folder, what = Path(folder), released(config)
     ours = links.by_path(params)
+    if what.config.kind != "encoder_decoder":
+        base = what._replace(states=True)
+        what = base if ours.keys() == shapes(base).keys() else what
     if "decoder/read_out/kernel" in ours:
         what = with_read_out(what)
     _check_shapes(shapes(what), ours)

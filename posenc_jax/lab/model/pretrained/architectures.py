@@ -152,6 +152,7 @@ class Released(NamedTuple):
     factors: end of a path -> what its weights are multiplied by as they are read, for scales that
       our model has no field for.
     types:   types of tokens.
+    states:  the model has no read-out, and gives its hidden states.
     """
 
     architecture: Architecture
@@ -160,6 +161,7 @@ class Released(NamedTuple):
     vocab: int
     factors: Mapping[str, float]
     types: int = 0
+    states: bool = False
 
 
 def released(config: Mapping[str, Any], dtype: str = "float32") -> Released:

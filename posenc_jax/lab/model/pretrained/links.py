@@ -32,7 +32,7 @@ class Link(NamedTuple):
 
 def model(released: Released) -> Model:
     """The model as functions of its weights."""
-    return build(released.config, released.encoding, released.vocab)
+    return build(released.config, released.encoding, released.vocab, states=released.states)
 
 
 def shapes(released: Released) -> dict[str, jax.ShapeDtypeStruct]:

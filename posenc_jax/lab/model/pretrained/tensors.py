@@ -29,7 +29,7 @@ OLD = (
     ("cls.predictions.transform", "lm_predictions.lm_head"),
     ("cls.predictions", "lm_predictions.lm_head"),
 )
-BARE = re.compile(r"^(transformer|bert|roberta|gpt_neox|model)\.")
+BARE = re.compile(r"^(transformer|bert|roberta|deberta|gpt_neox|model)\.")
 # Masks and frequencies, which are no weights, and heads for other tasks.
 OTHERS = re.compile(
     r"inv_freq$|attn\.(masked_)?bias$|attention\.(masked_)?bias$|position_ids$|pooler\."
@@ -64,11 +64,15 @@ class Tensors:
         with _named(self.folder / file):
             return list(safe_open(self.folder / file, "numpy").keys())
 
-    def find(self, name: str) -> str:
-        """The name that the folder has for this tensor. Refused: it has none."""
+    def known(self, name: str) -> str | None:
+        """The name that the folder has for this tensor; None: it has none."""
         candidates = [name, *(name.replace(*pair) for pair in OLD)]
         candidates += [BARE.sub("", candidate) for candidate in candidates]
-        match = next((candidate for candidate in candidates if candidate in self.files), None)
+        return next((candidate for candidate in candidates if candidate in self.files), None)
+
+    def find(self, name: str) -> str:
+        """The name that the folder has for this tensor. Refused: it has none."""
+        match = self.known(name)
         if match is None:
             raise Refused(f"{self.folder}: no tensor {name}, which the model of its config needs")
         return match
@@ -133,20 +137,32 @@ def read_json(path: Path) -> dict[str, Any]:
     Refused: there is no such file, it has more than `MOST_BYTES`, or it is not a dictionary in
     JSON; a name that stands twice in one dictionary.
     """
+    if not isinstance(content := _content(path), dict):
+        raise Refused(f"{path}: not a dictionary")
+    return content
+
+
+def read_list(path: Path) -> list[dict[str, Any]]:
+    """Reads a list of dictionaries from a JSON file. Refused: as `read_json`."""
+    content = _content(path)
+    if not isinstance(content, list) or not all(isinstance(entry, dict) for entry in content):
+        raise Refused(f"{path}: not a list of dictionaries")
+    return content
+
+
+def _content(path: Path) -> Any:
+    """What a JSON file has. Refused: see `read_json`."""
     try:
         _check_regular(path)
         if (size := path.stat().st_size) > MOST_BYTES:
             raise Refused(f"{path}: {size} bytes are more than {MOST_BYTES}")
-        content = json.loads(path.read_text("utf-8"), object_pairs_hook=_once)
+        return json.loads(path.read_text("utf-8"), object_pairs_hook=_once)
     except OSError as error:
         raise Refused(f"{path}: {error.strerror}") from None
     except ValueError as error:
         raise error if isinstance(error, Refused) else Refused(f"{path}: {error}") from None
     except RecursionError:
         raise Refused(f"{path}: is nested too deeply") from None
-    if not isinstance(content, dict):
-        raise Refused(f"{path}: not a dictionary")
-    return content
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
