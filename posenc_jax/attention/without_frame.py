@@ -55,7 +55,12 @@ def rotate(
     layers = 1 if isinstance(layer, Tracer) else int(layer) + 1
     dims = Dims(heads * head, heads, head, layers)
     if params is None:
-        params = _no_params(encoding, dims)
+        params = jax.eval_shape(lambda: encoding.init(jax.random.key(0), dims))
+        if jax.tree.leaves(params):
+            # A method that does more is refused for that: its parameters would not help.
+            turn = lambda p: rotate(encoding, q_BTHC, k_BTGC, pos_BT, p, layer=layer, length=length)
+            jax.eval_shape(turn, params)
+            raise FieldError("params", f"{_name(encoding)} has parameters; give encoding.init's")
     layout = _layout(pos_BT, 0 if length is None else length, rows, time)
     if length is None and _reads_length(encoding, layout):
         raise FieldError("length", f"{_name(encoding)} reads the length of the sequence; give it")
@@ -85,13 +90,6 @@ def _check_shapes(q_BTHC: jax.Array, k_BTGC: jax.Array) -> None:
     if not fits or not k_BTGC.shape[2] or heads % k_BTGC.shape[2]:
         wanted = f"[{rows}, {time}, G, {head}], G a divisor of {heads}"
         raise FieldError("k", f"shape {k_BTGC.shape} does not fit to q, {q_BTHC.shape}: {wanted}")
-
-
-def _no_params(encoding: Encoding, dims: Dims) -> Any:
-    shapes = jax.eval_shape(lambda: encoding.init(jax.random.key(0), dims))
-    if jax.tree.leaves(shapes):
-        raise FieldError("params", f"{_name(encoding)} has parameters; give encoding.init's")
-    return shapes
 
 
 def _layout(pos_BT: Any, length: Any, rows: int, time: int) -> Layout:

@@ -122,11 +122,12 @@ def test_a_method_that_does_more_is_refused_in_one_line(name, words):
     encoding, q_k = make(name), drawn(heads=4)
     axes = posenc_jax.CATALOG[name.split("+")[-1]].card.axes
     pos = spread(jnp.arange(TIME)[None], axes)
-    params = None if words.startswith("params") else encoding.init(jax.random.key(0), DIMS)
-    with pytest.raises(FieldError) as refusal:
-        rotate(encoding, *q_k, pos, params)
-    assert words in str(refusal.value)
-    assert "\n" not in str(refusal.value)
+    given = () if words.startswith("params") else (encoding.init(jax.random.key(0), DIMS),)
+    for params in (None, *given):
+        with pytest.raises(FieldError) as refusal:
+            rotate(encoding, *q_k, pos, params)
+        assert words in str(refusal.value)
+        assert "\n" not in str(refusal.value)
 
 
 WRONG = [
