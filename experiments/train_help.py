@@ -39,13 +39,15 @@ def of_config(path: Path, config: Mapping[str, Any]) -> str:
 def duration(path: Path, argument: str = "") -> str:
     """What is known of how long a config takes without changes, for the header of a run.
 
-    Measured seconds of the variant, or of the quick one; else what the docstring says, if anything.
+    Measured seconds of the variant, or of the quick one; else what the docstring says of the whole
+    config, if anything.
     """
     measured = json.loads(MEASURED.read_text("utf-8")) if MEASURED.exists() else {}
     variant = "quick" if "quick" in argument.split(",") else argument
+    told = ""
     if found := measured.get(f"{path.stem}:{variant}".rstrip(":")):
         told = f"{found['seconds']:.0f} s on {found['cores']} free cores"
-    else:
+    elif variant != "quick":
         timed = re.compile(r"(?!`quick`).*\b[Tt]akes .*(second|minute|hour)")
         told = next(filter(timed.match, _sentences(documented(path))), "")
     if not told:

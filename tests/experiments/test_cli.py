@@ -220,11 +220,18 @@ def test_help_lists_configs_fields_and_examples():
     [("rope_extrap", r" if no field is changed: takes 3 to 6 minutes on 2 cores"),
      ("rope_extrap:quick", r" if no field is changed: \d+ s on 2 free cores$"),
      ("published", ": not measured"), ("extrap:rope", ": not measured"),
+     ("lm", r" if no field is changed: the default takes \d"),
+     ("not_measured:quick", ": not measured"),
      ("extrap:rope,quick", r" if no field is changed: \d+ s on 2 free cores$")],
 )  # fmt: skip
-def test_the_time_that_a_run_takes_is_that_of_its_config(config, wanted):
+def test_the_time_that_a_run_takes_is_that_of_its_config(config, wanted, tmp_path):
     stem, *argument = config.split(":")
-    said = train_help.duration(pathlib.Path(f"configs/{stem}.py"), *argument)
+    path = pathlib.Path(f"configs/{stem}.py")
+    if stem == "not_measured":
+        path = tmp_path / path.name
+        path.write_text('"""A config.\n\nIt takes 4 hours."""\n')
+        assert "it takes 4 hours" in train_help.duration(path)
+    said = train_help.duration(path, *argument)
     assert re.match(rf"time expected{wanted}", said)
     assert "python train.py" not in said
 

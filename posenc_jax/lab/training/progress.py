@@ -59,9 +59,8 @@ class Progress:
         self._bar.update(task.id, completed=step)
         parts, ended = [] if loss is None else [f"loss {loss:.4f}"], step == self._total
         if task.speed:  # rich leaves out the first steps, which include compiling
-            rate = f"{task.speed:.1f}" if task.speed < 1000 else f"{task.speed:.0f}"
             remaining = [] if ended else [f"{_clock_face(task.time_remaining or 0)} left"]
-            parts += [speed[0] if speed else f"{rate} steps/s", *remaining]
+            parts += [speed[0] if speed else _rate(task.speed), *remaining]
         if ended:
             parts.append(f"{_clock_face(self._clock() - self._began)} in all")
         if task.speed:
@@ -73,8 +72,15 @@ class Progress:
         long = now - last_time >= (self.LEAST if tenth else self.MOST)
         if self._bar.disable and (long or last_step < step == self._total):
             line = f"{self._title}: step {step}/{self._total}  {figures}"
-            print(line, file=self._console.file, flush=True)
+            print(line.rstrip(), file=self._console.file, flush=True)
             self._shown = (step, now)
+
+
+def _rate(steps_per_second: float) -> str:
+    """Steps a second, or seconds a step of slow ones."""
+    if steps_per_second < 0.95:
+        return f"{1 / steps_per_second:.1f} s/step"
+    return f"{steps_per_second:.{1 if steps_per_second < 1000 else 0}f} steps/s"
 
 
 def _clock_face(seconds: float) -> str:

@@ -116,8 +116,9 @@ class Throughput(NamedTuple):
         """
         if math.isnan(self.step_seconds):
             return []
-        parts = [f"{_short(1e3 * self.step_seconds)} ms/step",
-                 f"{_short(self.tokens_per_second)} tokens/s"]  # fmt: skip
+        seconds = self.step_seconds
+        step = f"{_short(seconds)} s" if seconds >= 0.9995 else f"{_short(1e3 * seconds)} ms"
+        parts = [f"{step}/step", f"{_short(self.tokens_per_second)} tokens/s"]
         if self.mfu is not None:
             parts.append(f"MFU {100 * self.mfu:.1f}%")
         if self.peak_memory_gib is not None:

@@ -36,7 +36,16 @@ def test_a_short_loop_prints_its_first_and_last_line_only():
 
 
 def test_a_slow_loop_prints_before_a_tenth_is_done():
-    assert "step 3/100" in show(terminal=False, seconds=10.0)
+    text = show(terminal=False, seconds=10.0)
+    assert "step 3/100" in text
+    assert text.splitlines()[-1].endswith("loss 0.0100  10.0 s/step  16:40 in all")
+
+
+def test_a_line_ends_with_what_it_shows():
+    out = io.StringIO()
+    with Progress(9, "evaluate", Console(file=out)) as progress:
+        progress.update(1)
+    assert out.getvalue() == "evaluate: step 1/9\n"
 
 
 def test_time_left_counts_without_the_first_steps():

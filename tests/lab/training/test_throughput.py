@@ -161,6 +161,8 @@ def test_words_of_the_terminal_are_short():
         "81.3 ms/step  15.2k tokens/s  MFU 34.2%  1.25 GiB  waits 3%"
     )
     assert Throughput(1, 1, 999.7, 0).words()[1] == "1.00k tokens/s"
+    steps = [Throughput(1, seconds, 1, 0).words()[0] for seconds in (0.9994, 0.9996, 12.34)]
+    assert steps == ["999 ms/step", "1.00 s/step", "12.3 s/step"]
 
 
 @pytest.mark.skipif(not peak_bytes(), reason="this system does not tell")
