@@ -32,6 +32,7 @@ def get_config(argument=""):
     names, quick = common.words(argument)
     config = common.config(
         "classification",
+        options="setting",
         encoding={"name": ",".join(names or (("nope", "rope") if quick else DEFAULT))},
         model={"kind": "encoder", "width": 48, "mlp": 2},
         train={"length": 3, "min_length": 1, "batch": 64, "steps": 800, "lr": 4e-3, "chunk": 100},

@@ -39,6 +39,7 @@ def get_config(argument=""):
     length, model, train = QUESTIONS[question]
     config = common.config(
         "completion",
+        options="setting",
         encoding={"name": ",".join(names or (("nope", "rope") if quick else DEFAULT))},
         task={"name": "functions", "question": question},
         model={"width": 64, "mlp": 2, **model},

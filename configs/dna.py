@@ -36,6 +36,7 @@ def get_config(argument=""):
     (shortest, longest), lengths = SIZES[task]
     config = common.config(
         "dna",
+        options="setting",
         encoding={"name": ",".join(names or (("nope", "rope") if quick else DEFAULT))},
         task={"name": task},
         model={"kind": "encoder", "width": 48, "mlp": 2},

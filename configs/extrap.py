@@ -23,7 +23,7 @@ DEFAULT = ("nope", "sinusoidal", "rope", "alibi", "t5", "xpos", "randomized+rope
 def get_config(argument=""):
     names, quick = common.words(argument)
     chosen = ",".join(names or (DEFAULT[2:4] if quick else DEFAULT))
-    config = common.config("length_extrapolation", encoding={"name": chosen})
+    config = common.config("length_extrapolation", options="setting", encoding={"name": chosen})
     return common.quick(config) if quick else config
 
 

@@ -53,6 +53,7 @@ def get_config(argument=""):
     text = {"name": "stdlib", "stretch": 32768}
     config = common.config(
         "length_extrapolation",
+        options="setting",
         encoding={"name": "rope"},
         task=text if name == "text" else {"name": name},
         model={"width": 64},

@@ -28,6 +28,7 @@ def get_config(argument=""):
     names, quick = common.words(argument)
     config = common.config(
         "long_memory",
+        options="setting",
         encoding={"name": ",".join(names or (("rope",) if quick else DEFAULT))},
         model={"width": 48, "mlp": 2},
         train={"length": 64, "batch": 24, "steps": 350, "lr": 4e-3, "warmup": 50, "chunk": 70},

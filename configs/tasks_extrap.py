@@ -27,7 +27,8 @@ TASKS = ("copy", "reverse", "sort", "addition")
 # The smallest size of a task if it is not 1, and the largest that is tested if it is not 320.
 SMALLEST = {
     "stack_manipulation": 2, "flip_flop": 2, "indirect_indexing": 2, "solve_equation": 3,
-    "binary_addition": 3, "binary_multiplication": 3, "lookup": 4, "dna": 5, "periodic": 9,
+    "binary_addition": 3, "binary_multiplication": 3, "lookup": 4, "recall_order": 4,
+    "dna": 5, "periodic": 9, "delay": 9,
 }  # fmt: skip
 LARGEST = {"associative_recall": 160, "indirect_indexing": 160, "translation": 160}
 
@@ -41,6 +42,7 @@ def get_config(argument=""):
     lengths = (10, 20, 30, 40, 80, 160, 320)
     config = common.config(
         "length_extrapolation",
+        options="setting",
         encoding={"name": "nope,sinusoidal,rope,alibi,t5,randomized+rope"},
         task={"name": name},
         model={"width": 64, "heads": 8},

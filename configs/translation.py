@@ -35,6 +35,7 @@ def get_config(argument=""):
     names, quick = common.words(argument)
     config = common.config(
         "translation",
+        options="setting",
         encoding={"name": ",".join(names or (("rope",) if quick else DEFAULT))},
         model={"kind": "encoder_decoder", "width": 48, "mlp": 2},
         train={"length": 3, "min_length": 1, "batch": 32, "steps": 400, "lr": 4e-3, "chunk": 100},

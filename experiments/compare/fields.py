@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
-from experiments import config_checks
+from experiments import config_checks, method_options
 from posenc_jax import encodings
 from posenc_jax.encoding import Encoding
 from posenc_jax.lab import tasks
@@ -42,14 +42,32 @@ def is_shuffled(label: str) -> bool:
     return label.endswith(_SHUFFLED)
 
 
-def options_of(config: schema.TrainedConfig, name: str) -> dict[str, Any]:
-    """The options of the config that the method takes."""
-    return encodings.taken_by(name, config.encoding.options)
+def options_of(
+    config: schema.TrainedConfig,
+    name: str,
+    causal: bool | None = None,
+    others: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
+    """The options of the method: those of the config that it takes, and what suits the setting if
+    the config says so.
+
+    causal: whether tokens see only those before them; None: as the model's kind says.
+    others: see `method_options.options`.
+    """
+    stated, others = config.encoding.options, others or {}
+    if config.options == "library":
+        return encodings.taken_by(name, {**others, **stated})
+    width = tasks.check(config.task.name, **config.task.options).width
+    longest = max([config.train.length, *getattr(getattr(config, "eval", None), "lengths", ())])
+    causal = config.model.kind == "decoder" if causal is None else causal
+    tokens = int(width(config.train.length)), int(width(longest))
+    setting = method_options.Setting(*tokens, config.model.dims.head, causal)
+    return method_options.options(name, setting, stated, others)
 
 
-def encoding_of(config: schema.TrainedConfig, name: str) -> Encoding:
-    """The encoding `name` with the options of the config that it takes."""
-    return encodings.make(name, **options_of(config, name))
+def encoding_of(config: schema.TrainedConfig, name: str, causal: bool | None = None) -> Encoding:
+    """The encoding `name` with the options of `options_of`."""
+    return encodings.make(name, **options_of(config, name, causal))
 
 
 def check_method(

@@ -330,6 +330,8 @@ def test_the_committed_page_follows_from_the_committed_records(page, tmp_path, m
     monkeypatch.setattr(document, "pictures", lambda parts: ())
     monkeypatch.setattr(board, "floor_of", OnceForEachTask(board.floor_of))
     monkeypatch.setattr(by_length, "floors_of", OnceForEachTask(by_length.floors_of))
+    by_content = OnceForEachTask(by_length.content_floors_of)
+    monkeypatch.setattr(by_length, "content_floors_of", by_content)
     archive = RESULTS / f"{page}.tar.xz"
     stored_runs = runs.read_archive(archive)
     name, said, sections = experiments.document(stored_runs)

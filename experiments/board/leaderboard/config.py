@@ -4,7 +4,7 @@ from typing import Annotated, Any
 
 from pydantic import Field, PositiveFloat
 
-from experiments import config_checks
+from experiments import config_checks, method_options
 from posenc_jax import encodings
 from posenc_jax.encoding import Encoding
 from posenc_jax.lab import tasks
@@ -136,11 +136,11 @@ def encoding_of(config: Config, name: str, multiple: int | None = None) -> Encod
 def options_of(config: Config, name: str, multiple: int | None = None) -> dict[str, Any]:
     """The options of `encoding_of`.
 
-    An option `length` is the trained window, `limit` the longest window tested, `factor` 1 in
-    training and `multiple` in tests, `every` the number of layers, so that the last layer differs
-    from the others, and `window` half the trained window. A method that chooses angles by distance
-    does so past the trained window, and then so that no angle is new. The config's options take
-    precedence.
+    Beside what `method_options` gives, an option `length` is the trained window, `limit` the
+    longest window tested, `factor` 1 in training and `multiple` in tests, `every` the number of
+    layers, so that the last layer differs from the others, and `window` half the trained window. A
+    method that chooses angles by distance does so past the trained window, and then so that no
+    angle is new. The config's options take precedence.
     """
     options: dict[str, Any] = {
         "length": config.window,
@@ -155,7 +155,14 @@ def options_of(config: Config, name: str, multiple: int | None = None) -> dict[s
         chunk = trained if slower == 1 else 3 * trained // 4
         options |= {"window": near, "factor": float(slower), "group": slower}
         options |= {"chunk": chunk, "most": max(chunk, trained - 1)}
-    return encodings.taken_by(name, {**options, **config.encoding.options})
+    return method_options.options(name, setting(config), config.encoding.options, options)
+
+
+def setting(config: Config) -> method_options.Setting:
+    """What the options of methods depend on."""
+    longest = config.window * max(config.multiples)
+    causal = config.model.kind == "decoder"
+    return method_options.Setting(config.window, longest, config.model.dims.head, causal)
 
 
 def told_length(name: str) -> bool:

@@ -7,6 +7,7 @@ from matplotlib.figure import Figure
 
 from experiments.board.leaderboard.standings import Row, mean
 from posenc_jax.lab.report import drawing
+from posenc_jax.lab.tasks.content_rules import LENGTHS, SHORT, ContentFloor
 
 Tasks = Mapping[str, Mapping[str, Row]]  # task -> method -> row
 DRAWN = (
@@ -14,16 +15,35 @@ DRAWN = (
     "right in trained sizes, in windows twice as long and in the longest. A task that was not "
     "learned counts as 0 beyond the trained sizes. Sorted by the mean beyond the trained sizes, "
     "then by that within. The dashed line is the best score without positions, the mean over "
-    "tasks at the largest trained size."
+    "tasks at the largest trained size. The last two rows are the best rules that look up so many "
+    "tokens by content."
 )
 
 
-def draw(tasks: Tasks, names: Sequence[str], floors: Mapping[str, float]) -> Figure:
-    """Draws the methods; `floors` is task -> the best exact match without positions."""
+def draw(
+    tasks: Tasks,
+    names: Sequence[str],
+    floors: Mapping[str, float],
+    by_content: Mapping[str, Mapping[int, Mapping[str, ContentFloor]]],
+) -> Figure:
+    """Draws the methods, and the rules of content below them.
+
+    floors: task -> the best exact match without positions.
+    by_content: task -> window -> metric -> the best score of rules of content.
+    """
     windows = windows_of(tasks)
     exact = {name: [mean_exact([rows[name] for rows in tasks.values()], n) for n in windows]
              for name in names}  # fmt: skip
     order = sorted(names, key=lambda name: _beyond_then_within(exact[name]), reverse=True)
+    beyond, _ = _beyond_then_within(exact[order[0]])
+    title = "Exact match beyond the trained sizes: "
+    title += f"highest with {order[0]}" if beyond > 0 else "0 with every method"
+    for tokens, length in ((SHORT, "short"), (LENGTHS[-1], "long")):
+        row = f"content, {tokens} tokens"
+        of_task = [[getattr(windowed[n]["exact_match"], length)[1] for n in windows]
+                   for windowed in by_content.values()]  # fmt: skip
+        exact[row] = list(np.mean(of_task, axis=0))
+        order.append(row)
     value_MW = np.array([[np.nan if v is None else v for v in exact[name]] for name in order])
     figure = Figure(figsize=(8, 1.6 + 0.19 * len(order)))
     left, right = figure.subplots(1, 2, sharey=True, width_ratios=(1, 1.6))
@@ -38,9 +58,6 @@ def draw(tasks: Tasks, names: Sequence[str], floors: Mapping[str, float]) -> Fig
     right.set_xlim(-0.03, 1.03)
     right.set_xlabel("exact match")
     drawing.name_rows(left, order, fontsize="small")
-    beyond, _ = _beyond_then_within(exact[order[0]])
-    title = "Exact match beyond the trained sizes: "
-    title += f"highest with {order[0]}" if beyond > 0 else "0 with every method"
     drawing.title_with_legend(figure, title, columns=4)
     return figure
 

@@ -1,16 +1,14 @@
 """Whether the board holds: with twice the steps, and in a second setting."""
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from scipy.stats import spearmanr
 
-from experiments.board.leaderboard.config import Config
 from experiments.board.leaderboard.measure_method import SHUFFLED
 from experiments.board.leaderboard.standings import Comparison, Row, compared, ranks
-from experiments.board.leaderboard.task_table import table
+from experiments.board.leaderboard.task_table import config_of, table
 from posenc_jax.lab.config.sweeps import dotted
 from posenc_jax.lab.report import Grid, Section
 from posenc_jax.lab.runs import StoredRun
@@ -40,11 +38,6 @@ def changes(board: Sequence[StoredRun], other: Sequence[StoredRun]) -> dict[str,
     """The fields of another setting that are not the board's, with their values."""
     ours = setting(board[0])
     return {name: value for name, value in setting(other[0]).items() if value != ours[name]}
-
-
-def config_of(run: StoredRun) -> Config:
-    """The run's config; a field that is newer than the run has its default."""
-    return Config.model_validate_json(json.dumps(run.config))
 
 
 def ends(tasks: Tasks, reference: str) -> list[str]:

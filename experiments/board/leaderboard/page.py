@@ -8,7 +8,6 @@ from experiments.board.leaderboard.measure_method import SHUFFLED
 from experiments.board.leaderboard.other_settings import (
     by_setting,
     changes,
-    config_of,
     is_longer,
     ordered,
     section,
@@ -19,6 +18,10 @@ from experiments.board.leaderboard.standings import Row, compared, mean, ranks, 
 from experiments.board.leaderboard.task_table import (
     TOLD,
     UNDEFINED,
+    config_of,
+    content_columns,
+    content_floors_of,
+    content_rows,
     every_seed,
     floor_of,
     label,
@@ -30,6 +33,7 @@ from experiments.board.leaderboard.task_table import (
 from posenc_jax.lab.report import Grid, Picture, Section
 from posenc_jax.lab.report.statistics import Interval
 from posenc_jax.lab.runs import StoredRun
+from posenc_jax.lab.tasks.content_rules import ContentFloor
 from posenc_jax.lab.tasks.task_floors import Floor
 
 __all__ = ["conclusions", "decided", "document", "sections"]
@@ -50,6 +54,12 @@ FLOORS = (
     "one with the best token accuracy. best: exact match of the best method in trained sizes."
 )
 
+CONTENT = (
+    "Rules that predict from tokens alone: what followed (suffix) or preceded (mirror) the last 3 "
+    "or 8 tokens, or fewer, where they stood before, or what followed the newest of one token "
+    "(after). best rule: in the longest window, by tokens. A method that scores no better in a "
+    "window has not shown that it uses positions there."
+)
 FIRST = 30  # methods of the table that fits a screen
 TIERS = {"known": "The best-known methods", "others": "All other methods"}
 
@@ -73,13 +83,14 @@ def document(runs: Sequence[StoredRun]) -> tuple[list[str], list[Section]]:
     run_of = {run.config["task"]["name"]: run for run in runs}
     floors = {task: floor_of(run) for task, run in run_of.items()}
     exact = {task: floor.exact_match[1] for task, floor in floors.items()}
-    picture = Picture("board", partial(draw, tasks, [*_order(tasks)], exact), DRAWN)
+    by_content = {task: content_floors_of(run) for task, run in run_of.items()}
+    picture = Picture("board", partial(draw, tasks, [*_order(tasks)], exact, by_content), DRAWN)
     head = f"The first {len(ranked)} of {len(board.rows)} methods" + f", and {reference}" * len(
         base
     )
     return conclusions(tasks, reference), [
         Section(head, [first, picture, *_notes(runs, tasks)]),
-        Section("The tasks", [_tasks(floors, tasks)]),
+        Section("The tasks", [_tasks(floors, tasks), _content(by_content)]),
         *confirmed,
         Section("Every method, all tasks", [board], folded=True),
         *(
@@ -191,6 +202,13 @@ def _tasks(floors: Mapping[str, Floor], tasks: Tasks) -> Grid:
         lines.append((task, *map(short, (exact[1], tokens[1])), tokens[0], short(best), learned))
     columns = ["task", "floor\nexact", "floor\ntokens", "by", "best\nexact", "learned by"]
     return Grid(columns, lines, FLOORS)
+
+
+def _content(by_content: Mapping[str, Mapping[int, Mapping[str, ContentFloor]]]) -> Grid:
+    """What rules of content score on each task, in every window."""
+    rows = [row for task, floors in by_content.items() for row in content_rows(task, floors)]
+    windows = max((list(floors) for floors in by_content.values()), key=len)
+    return Grid(content_columns(windows), rows, CONTENT)
 
 
 def _notes(runs: Sequence[StoredRun], tasks: Tasks) -> list[str]:

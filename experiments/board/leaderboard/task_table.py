@@ -1,18 +1,19 @@
 """The report of a run, one task: its table, and every seed."""
 
-from collections.abc import Mapping
+import json
+from collections.abc import Mapping, Sequence
 
-from experiments.board.leaderboard.config import SAME, posed, told_length
-from experiments.board.leaderboard.examples import trained_sizes
+from experiments.board.leaderboard.config import SAME, Config, posed, told_length
+from experiments.board.leaderboard.examples import content_floors, trained_sizes
 from experiments.board.leaderboard.measure_method import SHUFFLED
 from experiments.board.leaderboard.standings import LEARNED, Comparison, Row, compared, mean, read
 from posenc_jax.lab import tasks
-from posenc_jax.lab.config import schema
 from posenc_jax.lab.report import Grid, Section
 from posenc_jax.lab.report.formats import share_ends
 from posenc_jax.lab.report.statistics import Interval, share_interval
 from posenc_jax.lab.report.summaries import lead
 from posenc_jax.lab.runs import StoredRun
+from posenc_jax.lab.tasks.content_rules import LENGTHS, SHORT, ContentFloor
 from posenc_jax.lab.tasks.task_floors import Floor, floor
 
 UNDEFINED = "–"  # in a table, where there is no number
@@ -48,12 +49,39 @@ def sections(run: StoredRun) -> tuple[str, list[Section]]:
     ]
 
 
+def config_of(run: StoredRun) -> Config:
+    """The run's config; a field that is newer than the run has its default."""
+    return Config.model_validate_json(json.dumps(run.config))
+
+
 def floor_of(run: StoredRun) -> Floor:
     """The best scores without positions on the run's task, at the largest trained size."""
-    task_config = posed(schema.TaskConfig(**run.config["task"]))
+    task_config = posed(config_of(run).task)
     task = tasks.make(task_config.name, **task_config.options)
     trained = trained_sizes(task, run.config["window"])
     return floor(task, trained, trained[1])
+
+
+def content_floors_of(run: StoredRun) -> dict[int, dict[str, ContentFloor]]:
+    """window -> metric -> the best score of rules of content on the run's task."""
+    return content_floors(config_of(run))
+
+
+def content_rows(task: str, floors: Mapping[int, Mapping[str, ContentFloor]]) -> list[tuple]:
+    """The rows of a task in a table of rules of content: of few tokens, and of more."""
+    rows = []
+    for tokens, length in ((SHORT, "short"), (LENGTHS[-1], "long")):
+        best = [getattr(by_metric["token_accuracy"], length) for by_metric in floors.values()]
+        exact = [getattr(by_metric["exact_match"], length) for by_metric in floors.values()]
+        cells = (short(value) for _, value in (*exact, *best))
+        rows.append((f"{task}, {tokens} tokens", best[-1][0], *cells))
+    return rows
+
+
+def content_columns(windows: Sequence[int]) -> list[str]:
+    """The columns of a table of rules of content."""
+    multiples = [f"{window // windows[0]}×" for window in windows]
+    return ["task", "best rule", *(f"{m}\n{n}" for m in METRICS.values() for n in multiples)]
 
 
 def left_out(reasons: Mapping[str, str]) -> list[str]:

@@ -4,6 +4,7 @@ from typing import Any
 
 import jax.numpy as jnp
 
+from experiments import method_options
 from experiments.board.published.settings import HeldOut, Setting
 from experiments.board.training import Examples, Plan
 from posenc_jax import encodings
@@ -44,7 +45,11 @@ def options_of(setting: Setting, method: str) -> dict[str, Any]:
     options |= {"shift": reach // 2, "offset": reach // 2}
     if setting.task in tasks.names("patches"):
         options["beyond"] = "clamp"
-    return encodings.taken_by(method, options)
+    task = task_of(setting)
+    tokens = int(task.width(setting.sizes[1]))
+    causal, head = setting.kind == "decoder", setting.width // setting.heads
+    here = method_options.Setting(tokens, reach, head, causal)
+    return method_options.options(method, here, {}, options)
 
 
 def examples_of(setting: Setting, train: Plan, examples: int) -> tuple[Task, Examples]:

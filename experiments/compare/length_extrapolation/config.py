@@ -36,12 +36,12 @@ def variant(config: Config, name: str, label: str, length: int) -> Encoding:
 
 
 def _variant_options(config: Config, name: str, label: str, length: int) -> dict[str, Any]:
-    options = config.encoding.options
+    extension = {}
     if label != name:
         tokens = tasks.check(config.task.name, **config.task.options).width
         trained, tested = tokens(config.train.length), tokens(length)
-        options = {"factor": max(1.0, tested / trained), "length": trained} | options
-    return encodings.taken_by(label, options)
+        extension = {"factor": max(1.0, tested / trained), "length": trained}
+    return fields.options_of(config, label, others=extension)
 
 
 def check(config: Config) -> None:

@@ -42,8 +42,12 @@ def rows(config: Config, task: tasks.Task) -> Iterator[Row]:
 def encodings_of(config: Config, name: str) -> Encodings:
     """The encodings of the row `name`."""
     sides = config.sides
-    chosen = sides.encoder or name, sides.decoder or name, sides.cross
-    return Encodings(*(encoding_of(config, side) for side in chosen))
+    encoder, decoder = sides.encoder or name, sides.decoder or name
+    return Encodings(
+        encoding_of(config, encoder, causal=False),
+        encoding_of(config, decoder, causal=True),
+        encoding_of(config, sides.cross, causal=False),
+    )
 
 
 def _baselines(config: Config, line: tasks.Task, task: tasks.Task) -> Mapping[str, float]:

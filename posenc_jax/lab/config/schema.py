@@ -319,10 +319,14 @@ class ExperimentConfig(Part):
 class TrainedConfig(ExperimentConfig):
     """The fields of an experiment that trains each encoding on a task, as those of comparisons.
 
+    options: what an option of a method is that `encoding` does not give: "library", its default;
+      "setting", what suits the trained window, the longest test, the width of a head and the kind
+      of model.
     profile: trace some steps of each training; the report then has a table of where time goes.
     """
 
     encoding: EncodingConfig
+    options: Literal["library", "setting"] = "library"
     task: TaskConfig
     model: ModelConfig = ModelConfig()
     train: TrainConfig = TrainConfig()

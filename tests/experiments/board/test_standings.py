@@ -15,6 +15,7 @@ from experiments.board.leaderboard.standings import compared, ranks, read
 from posenc_jax.lab import runs
 from posenc_jax.lab.runs.stored import StoredRun
 from posenc_jax.lab.summary import Summary
+from posenc_jax.lab.tasks.content_rules import ContentFloor
 from scripts import board
 from tests.support import ROOT
 
@@ -142,6 +143,23 @@ def stored(path, values, task="copy", **changes):
     return StoredRun(Path(path), config, {}, list(records(values)), summary)
 
 
+def test_rules_of_content_are_a_table():
+    floor = lambda few, many: ContentFloor(("suffix 2 newest", few), ("suffix 8 newest", many))
+    floors = {
+        32: {"exact_match": floor(0.2, 0.5), "token_accuracy": floor(0.9, 0.99)},
+        64: {"exact_match": floor(0.1, 0.4), "token_accuracy": floor(0.8, 0.98)},
+    }
+    columns = task_table.content_columns(list(floors))
+    few, many = (
+        dict(zip(columns, row, strict=True)) for row in task_table.content_rows("copy", floors)
+    )
+    assert few == {
+        "task": "copy, 3 tokens", "best rule": "suffix 2 newest", "exact\n1×": ".200",
+        "exact\n2×": ".100", "tokens\n1×": ".900", "tokens\n2×": ".800",
+    }  # fmt: skip
+    assert (many["best rule"], many["exact\n2×"]) == ("suffix 8 newest", ".400")
+
+
 @pytest.mark.thorough
 def test_the_board_joins_tasks_and_the_runs_of_one_task():
     control = {f"rope{SHUFFLED}": (0.1, 0.1)}
@@ -166,6 +184,9 @@ def test_the_board_joins_tasks_and_the_runs_of_one_task():
     floors = {row[0]: row[1:] for row in sections[1].parts[0].rows}
     assert floors["copy"][3:] == (".990", "2/3"), "nope did not learn it"
     assert floors["reverse"][4] == "3/3"
+    by_content = {row[0]: row[1] for row in sections[1].parts[1].rows}
+    assert by_content["reverse, 3 tokens"].startswith("mirror")
+    assert by_content["copy, 3 tokens"].startswith("suffix")
     assert 1 / 26 < float(floors["copy"][1]) < 0.5
     assert float(floors["copy"][0]) < 0.01
     titles = [section.title for section in sections[2:]]
