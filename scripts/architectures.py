@@ -181,6 +181,8 @@ def small(kind: str, cls: type[PretrainedConfig], **more: Any) -> PretrainedConf
 
 def model_class(cls: type[PretrainedConfig]) -> type:
     """The model of a config's class without a head."""
+    if cls.__name__ == "PPChart2TableVisionConfig":  # a config without code of its own
+        return transformers.models.got_ocr2.modeling_got_ocr2.GotOcr2VisionEncoder
     package = cls.__module__.rpartition(".")[0]
     found = []
     for module in pkgutil.iter_modules(importlib.import_module(package).__path__):
@@ -188,7 +190,7 @@ def model_class(cls: type[PretrainedConfig]) -> type:
             for name, thing in vars(importlib.import_module(f"{package}.{module.name}")).items():
                 mine = inspect.isclass(thing) and issubclass(thing, transformers.PreTrainedModel)
                 if mine and getattr(thing, "config_class", None) is cls:
-                    found += [] if "PreTrained" in name or "For" in name else [thing]
+                    found += [] if re.search("PreTrained|For[A-Z]", name) else [thing]
     if not found:
         return transformers.AutoModel._model_mapping[cls]
     ends = ("Encoder", "Decoder", "Transformer", "TextModel", "Model")  # the last one is best
@@ -509,6 +511,62 @@ def proved(kind: str, cls: type[PretrainedConfig], **more: Any) -> tuple[dict, d
     return note | {"error": error, "control": control}, frozen(config, arrays)
 
 
+def watched_scores(kind: str, cls: type[PretrainedConfig]) -> list[tuple[dict, dict]]:
+    """The attention of the first layers of a type whose scores have parameters, or of pictures."""
+    from goldens.attention_modules import WATCHED, watch
+    from goldens.compared import scores_gap
+
+    from posenc_jax import make, parts_from_huggingface
+
+    watched = WATCHED[kind]
+    config = cls(**watched.fields)
+    config._attn_implementation = watched.form
+    torch.manual_seed(0)
+    model = reset(model_class(cls)(config), kind).float()
+    with torch.no_grad():
+        for parameter in model.parameters():  # weights of attention are then not one-hot
+            parameter.mul_(0.3 if parameter.ndim > 1 else 1)
+    fields = (
+        {"model_type": kind}
+        | {name: value for name, value in plain(config).items()}
+        | {name: value for name, value in watched.fields.items() if not isinstance(value, dict)}
+    )
+    answer = next(iter(parts_from_huggingface(fields).values()))
+    rows, shapes = [], set()
+    for n, arrays in watch(model, watched).items():
+        shape = tuple(x.shape for x in arrays.values())
+        if shape in shapes:
+            continue
+        shapes.add(shape)
+        error = scores_gap(answer, n, arrays)
+        still = {name: x for name, x in arrays.items() if "/" not in name}
+        note = {"case": f"{kind} {n}", "type": kind, "config": fields, "layer": n, "error": error}
+        control = scores_gap(make("nope"), n, still)
+        rows.append((note | {"control": control}, arrays))
+    if not rows:
+        raise ValueError("attention was not seen")
+    return rows
+
+
+def added_codes(kind: str, cls: type[PretrainedConfig]) -> list[tuple[dict, dict]]:
+    """What a type adds to patches, points or frames, in each of its settings."""
+    from goldens.compared import code_gap
+    from goldens.embedding_modules import ADDED
+
+    from posenc_jax import from_huggingface
+
+    rows = []
+    for setting, function in ADDED[kind].items():
+        added = function(cls)
+        arrays = {"pos": added.pos, "code": added.code.numpy()}
+        arrays |= {f"params/{name}": table.numpy() for name, table in added.params.items()}
+        fields = {"model_type": kind, **added.config}
+        error = code_gap(from_huggingface(fields), arrays)
+        case = f"{kind} {setting}".strip()
+        rows.append(({"case": case, "type": kind, "config": fields, "error": error}, arrays))
+    return rows
+
+
 def tables(cls: type[PretrainedConfig]) -> dict[str, list[int]]:
     """The shapes of a default model's tables of positions, which is made without memory."""
     with torch.device("meta"):
@@ -521,18 +579,26 @@ def tables(cls: type[PretrainedConfig]) -> dict[str, list[int]]:
     }
 
 
-def save_inputs(chosen: list[str], classes: dict[str, type[PretrainedConfig]], name: str) -> None:
-    """Freezes what models add at their input: to tokens, "inputs", or to patches, "pictures"."""
-    proved_rows = {"inputs": proved_at_input, "pictures": pictures}[name]
+def save_inputs(
+    chosen: list[str], classes: dict[str, type[PretrainedConfig]], name: str, trace: bool = False
+) -> None:
+    """Freezes what models add at their input: to tokens, "inputs", or to patches, "pictures"; or
+    attention weights of types that are watched, "scores".
+    """
+    functions = {"inputs": proved_at_input, "pictures": pictures, "scores": watched_scores}
+    functions["codes"] = added_codes
+    proved_rows = functions[name]
     notes, files = [], {}
     for kind in chosen:
         try:
             rows = proved_rows(kind, classes[kind])
         except Exception as failed:
             print(f"{kind:40} {type(failed).__name__}: {str(failed)[:150]!r}", flush=True)
+            if trace:
+                traceback.print_exc()
             continue
         for note, arrays in rows:
-            good = note["error"] < CLOSE
+            good = note["error"] < CLOSE and note.get("control", 1) > SEEN
             print(
                 f"{note['case']:40} error {note['error']:.1e}{'' if good else '  WRONG'}",
                 flush=True,
@@ -562,6 +628,8 @@ def main() -> None:
     flags.add_argument("--tables", action="store_true", help="freeze shapes of tables alone")
     flags.add_argument("--input", action="store_true", help="what is added at the input")
     flags.add_argument("--pictures", action="store_true", help="what is added to patches")
+    flags.add_argument("--scores", action="store_true", help="attention with parameters")
+    flags.add_argument("--codes", action="store_true", help="what is added to points and frames")
     flags.add_argument("--trace", action="store_true", help="show where a type fails")
     flags.add_argument("--write", action="store_true", help="freeze what is proved")
     arguments = flags.parse_args()
@@ -584,7 +652,19 @@ def main() -> None:
         save_inputs(chosen, classes, "inputs")
         return
     if arguments.pictures:
-        save_inputs(chosen, classes, "pictures")
+        save_inputs(chosen, classes, "pictures", arguments.trace)
+        return
+    if arguments.codes:
+        from goldens.embedding_modules import ADDED
+
+        save_inputs([kind for kind in chosen if kind in ADDED], classes, "codes", arguments.trace)
+        return
+    if arguments.scores:
+        from goldens.attention_modules import WATCHED
+
+        save_inputs(
+            [kind for kind in chosen if kind in WATCHED], classes, "scores", arguments.trace
+        )
         return
     notes, files = [], {}
     for kind in chosen:

@@ -35,6 +35,13 @@ WORDS = {
     "values_too": "values too",
     "backwards": "the other way",
     "inside_scale": "inside the scale",
+    "on_axes": "",
+    "of_patches": "of patches alone",
+    "still_prefix": "beside still tokens",
+    "learned_prefix": "beside learned angles",
+    "with_first_row": "with the first row",
+    "mrope_by_channel": "`mrope` by channel",
+    "rope_3d_by_channel": "three axes by channel",
 }
 
 
@@ -62,10 +69,11 @@ def mechanism(answer: Answer) -> str:
 def proofs() -> dict[str, str]:
     """How the row of a type is proved, by one letter."""
     read = lambda name: json.loads((FROZEN / name).read_text())
+    added = lambda: read("inputs.json") + read("pictures.json") + read("codes.json")
     return {
         **dict.fromkeys(read("tables.json"), "s"),
-        **{note["type"]: "i" for note in read("inputs.json") + read("pictures.json")},
-        **{note["type"]: "m" for note in read("proofs.json")},
+        **{note["type"]: "i" for note in added()},
+        **{note["type"]: "m" for note in read("proofs.json") + read("scores.json")},
     }
 
 

@@ -26,7 +26,7 @@ from posenc_jax import (
 from posenc_jax.huggingface.types import ROWS
 from posenc_jax.layout import full, layout
 from posenc_jax.options import FieldError
-from scripts.goldens.compared import grid_gap, input_gap, layers_gap
+from scripts.goldens.compared import code_gap, grid_gap, input_gap, layers_gap, scores_gap
 from tests.support import ROOT
 from tests.support.catalogue import gap
 
@@ -35,6 +35,8 @@ TYPES = json.loads((FOLDER / "types.json").read_text())
 PROOFS = json.loads((FOLDER / "proofs.json").read_text())
 INPUTS = json.loads((FOLDER / "inputs.json").read_text())
 PICTURES = json.loads((FOLDER / "pictures.json").read_text())
+CODES = json.loads((FOLDER / "codes.json").read_text())
+SCORES = json.loads((FOLDER / "scores.json").read_text())
 TABLES = json.loads((FOLDER / "tables.json").read_text())
 # Types whose default config no model was released with: widths of heads that do not pair or fit.
 UNRELEASED = {
@@ -61,7 +63,7 @@ def test_every_type_has_an_answer():
     whole = [next(iter(parts.values())) for parts in answers.values() if len(parts) == 1]
     encodings = sum(isinstance(answer, Encoding) for answer in whole)
     reasons = {part for parts in answers.values() for part in parts.values() if type(part) is str}
-    assert encodings >= 330
+    assert encodings >= 449
     assert all("\n" not in reason and len(reason) > 10 for reason in reasons)
     assert not [kind for kind, parts in answers.items() if not parts]
 
@@ -150,6 +152,83 @@ def test_what_models_add_to_patches(case):
     assert grid_gap(answer, table, code, image) < 2e-5
     turned = np.concatenate([code[:-2], code[:-3:-1]])
     assert grid_gap(answer, table, turned, image) > 1e-2, "control: two patches in the other order"
+
+
+def arrays_of(case, name="scores.npz"):
+    """What is frozen of a layer of a small model: queries, keys, weights, positions, parameters."""
+    with np.load(FOLDER / name) as file:
+        start = f"{case['case']}/"
+        return {n.removeprefix(start): file[n] for n in file.files if n.startswith(start)}
+
+
+@pytest.mark.thorough(after=4)
+@pytest.mark.parametrize("case", SCORES, ids=[case["case"].replace(" ", "_") for case in SCORES])
+def test_scores_with_parameters_and_of_patches(case):
+    """Attention of small models of transformers with their parameters of positions, frozen."""
+    answer = next(iter(parts_from_huggingface(case["config"]).values()))
+    assert isinstance(answer, Encoding)
+    arrays = arrays_of(case)
+    assert scores_gap(answer, case["layer"], arrays) < 2e-5
+    plain = {name: x for name, x in arrays.items() if "/" not in name}
+    assert scores_gap(make("nope"), case["layer"], plain) > 1e-3, "control"
+
+
+def test_what_models_add_to_points_patches_and_frames():
+    """Sines, tables and Fourier features of small modules of transformers, frozen."""
+    seen = 0
+    for case in CODES:
+        answer, arrays = from_huggingface(case["config"]), arrays_of(case, "codes.npz")
+        assert code_gap(answer, arrays) < 2e-5, case["case"]
+        seen += code_gap(answer, arrays | {"pos": np.roll(arrays["pos"], 1, axis=0)}) > 1e-2
+        if arrays["pos"].ndim == 2 and "vitpose" not in case["type"]:  # columns for rows
+            crossed = arrays["pos"][:, [*range(arrays["pos"].shape[1] - 2), -1, -2]]
+            crossed = np.where(arrays["pos"][:, :1] < 0, arrays["pos"], crossed)
+            seen -= code_gap(answer, arrays | {"pos": crossed}) <= 1e-2  # or NaN
+    assert seen == len(CODES) >= 15, "control: moved by one token, or rows for columns"
+
+
+def score_case(name):
+    """The config, layer and arrays of a frozen case."""
+    case = next(case for case in SCORES if case["case"] == name)
+    return case["config"], case["layer"], arrays_of(case)
+
+
+@pytest.mark.parametrize(
+    ("name", "wrong"),
+    [
+        # each layer has its own u and v; with one sign for both directions, keys ahead differ
+        ("parakeet_encoder 0", lambda: make("clipped", distance=3)),
+        # Shaw's ends are 3 behind and 1 ahead, not the other way round
+        ("wav2vec2-bert 0", lambda: make("shaw", distance=1, ahead=3)),
+        # blocks of 6 frames
+        ("granite_speech_encoder 0", lambda: make("shaw", distance=8)),
+        # chunks of 3 frames and one before, no window of 4
+        (
+            "nemotron_asr_streaming_encoder 0",
+            lambda: chain(make("transformer_xl", shared=False), make("window", distance=3)),
+        ),
+        # columns first
+        ("step3p5_vision 0", lambda: make("axial", base=100.0)),
+        ("inkling2_vision 0", lambda: make("axial", base=100.0, pairing="interleaved")),
+        ("llama4_vision_model 0", lambda: make("axial", base=100.0, pairing="interleaved")),
+        ("sam3_vit_model 1", lambda: make("axial", base=100.0, pairing="interleaved")),
+        # the class token turns by learned angles
+        ("mlcd_vision_model 0", lambda: make("axial", base=100.0)),
+        # other frequencies for the two channels of a pair: no rotation
+        ("vjepa2 0", lambda: make("mrope", base=1e4, pairing="interleaved")),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_scores_that_are_easily_mistaken(name, wrong):
+    """The plausible wrong answer, with the model's parameters where it has them, is seen."""
+    _, layer, arrays = score_case(name)
+    encoding = wrong()
+    heads, head = arrays["q"].shape[2:]
+    dims = Dims(heads * head, heads, head, layer + 1)
+    shapes = jax.eval_shape(lambda: encoding.init(jax.random.key(0), dims))
+    ours = {leaf.shape for leaf in jax.tree.leaves(shapes)}
+    fitting = {n: x for n, x in arrays.items() if "/" not in n or x.shape in ours}
+    assert scores_gap(encoding, layer, fitting) > 1e-3
 
 
 def rows_of_tables(answer):

@@ -3,9 +3,9 @@
 The options `how` and `width` say how a code joins the embeddings, see `input_codes.py`; `beyond`
 says what positions past a table read, see `learned`.
 
-`learned_2d` and `sinusoidal_2d` are for grids: positions are (row, column), [B, T, 2]. Rows and
-columns may be fractions. A table made for one resolution reads another if positions are given in
-the table's units (row * table rows / image rows).
+`learned_2d`, `sinusoidal_2d` and `fourier_2d` are for grids: positions are (row, column),
+[B, T, 2]. Rows and columns may be fractions. A table made for one resolution reads another if
+positions are given in the table's units (row * table rows / image rows).
 """
 
 from typing import Literal
@@ -287,6 +287,49 @@ def sinusoidal_2d(
         return jnp.concatenate([row_BTW, column_BTW], axis=-1)
 
     return codes.coded(how, width, code, axes=2, place=_shares if normalized else None)
+
+
+@register(
+    kind="input",
+    formula="c = (sin, cos)(f (row - (rows - 1)/2) + g (column - (columns - 1)/2)), f, g random",
+    paper="Tancik et al. 2020, arXiv 2006.10739",
+    axes=2,
+)
+def fourier_2d(
+    rows: Count = 64,
+    columns: Count = 64,
+    scale: Positive = 1.0,
+    how: How = "add",
+    width: Count | None = None,
+) -> Encoding:
+    """Sines and cosines of random directions in a picture, as of the points of Segment Anything.
+
+    All sines come first. Each is of one frequency f along rows and g along columns, in radians per
+    patch, which stand in the parameters as freq_2F. They start normal, with standard deviation
+    4 pi scale / rows and 4 pi scale / columns: those of a picture from -1 to 1. With as many
+    numbers as pixels in place of patches, points of the picture get the codes of patches around
+    them. An odd last channel is zero.
+
+    Args:
+      rows, columns: patches of the picture, whose middle has the angle 0.
+      scale: standard deviation of the frequencies at the start, in turns per half of the picture.
+    """
+    sizes_2 = np.array([rows, columns])
+
+    def init(key, width):
+        spread_21 = jnp.asarray(2 * TURN * scale / sizes_2, float)[:, None]
+        return {"freq_2F": spread_21 * jax.random.normal(key, (2, width // 2))}
+
+    def code(params, pos_BT2, width):
+        middle_2 = jnp.asarray((sizes_2 - 1) / 2, float)
+        from_middle_BT2 = with_axes(pos_BT2, 2).astype(float) - middle_2[None, None]
+        freq_2F = params["freq_2F"].astype(float)
+        row, column = (angles(from_middle_BT2[..., n], freq_2F[n][None]) for n in range(2))
+        angle_BTF = (row + column)[:, :, 0]
+        code_BTW = jnp.concatenate([jnp.sin(angle_BTF), jnp.cos(angle_BTF)], axis=-1)
+        return jnp.pad(code_BTW, ((0, 0), (0, 0), (0, width % 2)))
+
+    return codes.coded(how, width, code, init, axes=2)
 
 
 def _shares(key, layout: Layout) -> jax.Array:

@@ -19,11 +19,12 @@ def offsets(q_placed, k_placed, axes: int = 1) -> jax.Array:
     return with_axes(q_placed, axes)[:, :, None] - with_axes(k_placed, axes)[:, None]
 
 
-def clipped_row(offset, distance: int) -> jax.Array:
-    """The row, 0 to 2 `distance`, of a table over clipped offsets, which are whole; see
-    `refusing`.
+def clipped_row(offset, ahead: int, distance: int | None = None) -> jax.Array:
+    """The row of a table over whole offsets clipped to -ahead .. distance, from 0; see `refusing`.
+
+    distance: None: `ahead`.
     """
-    return whole(offset, -distance, distance) + distance
+    return whole(offset, -ahead, ahead if distance is None else distance) + ahead
 
 
 def whole(offset, least: int, most: int) -> jax.Array:

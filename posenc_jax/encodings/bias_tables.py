@@ -12,7 +12,7 @@ import numpy as np
 from posenc_jax.backends.table_lookup import look_up
 from posenc_jax.encoding import Encoding
 from posenc_jax.encodings.bias import clipped_row, layered, offsets, refusing
-from posenc_jax.encodings.card import ANYWHERE, Count, Edge, Range, register, require
+from posenc_jax.encodings.card import ANYWHERE, Count, Edge, Range, Whole, register, require
 
 
 def _look_up(table_RH, row_BQK, offset, **bounds) -> jax.Array:
@@ -22,25 +22,27 @@ def _look_up(table_RH, row_BQK, offset, **bounds) -> jax.Array:
 
 @register(
     kind="bias",
-    formula="q.k / sqrt(C) + b[h, clip(i - j, -distance, distance)]",
+    formula="q.k / sqrt(C) + b[h, clip(i - j, -ahead, distance)]",
     paper="scalar form of Shaw et al. 2018, arXiv 1803.02155",
     beyond="clamp",
 )
-def clipped(distance: Count = 16, shared: bool = False) -> Encoding:
+def clipped(distance: Count = 16, ahead: Whole | None = None, shared: bool = False) -> Encoding:
     """A learned scalar for each offset, clipped on both sides, and head.
 
     An offset with a fraction gives NaN.
 
     Args:
-      distance: larger offsets, on either side, share the last scalar.
+      distance: larger offsets share the last scalar.
+      ahead: the same of keys ahead of the query; None: `distance`.
     """
+    ends = distance if ahead is None else ahead, distance
 
     def init(key, dims):
-        return {"table": 0.02 * jax.random.normal(key, (2 * distance + 1, dims.heads))}
+        return {"table": 0.02 * jax.random.normal(key, (sum(ends) + 1, dims.heads))}
 
     def bias(params, q_placed, k_placed, dims):
         offset_BQK = offsets(q_placed, k_placed)
-        return _look_up(params["table"], clipped_row(offset_BQK, distance), offset_BQK)
+        return _look_up(params["table"], clipped_row(offset_BQK, *ends), offset_BQK)
 
     return layered(Encoding(init=init, bias=bias, relative=True), shared)
 

@@ -19,14 +19,19 @@ from posenc_jax.recipes import recorded
 
 
 @recorded
-def chunked(chunk: int) -> Encoding:
-    """Hides keys of other chunks: positions 0 .. chunk - 1, chunk .. 2 chunk - 1, and so on."""
+def chunked(chunk: int, back: int = 0) -> Encoding:
+    """Hides keys of other chunks: positions 0 .. chunk - 1, chunk .. 2 chunk - 1, and so on.
+
+    back: so many chunks before the query's are seen, too.
+    """
     require(chunk >= 1, "chunk", chunk, "must be 1 or more")
+    require(back >= 0, "back", back, "must be 0 or more")
 
     def bias(params, q_placed, k_placed, dims):
         q_BQ, k_BK = (with_axes(placed) // chunk for placed in (q_placed, k_placed))
-        apart_B1QK = jnp.abs(q_BQ[:, :, None] - k_BK[:, None])[:, None].astype(float)
-        return jnp.where(apart_B1QK > 0, -jnp.inf, 0 * apart_B1QK)  # 0 * NaN refuses a position
+        apart_B1QK = (q_BQ[:, :, None] - k_BK[:, None])[:, None].astype(float)
+        hidden_B1QK = (apart_B1QK < 0) | (apart_B1QK > back)
+        return jnp.where(hidden_B1QK, -jnp.inf, 0 * apart_B1QK)  # 0 * NaN refuses a position
 
     return Encoding(bias=bias)
 

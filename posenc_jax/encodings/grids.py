@@ -15,7 +15,8 @@ from posenc_jax.encodings.card import ANYWHERE, Count, Edge, Range, Whole, regis
 from posenc_jax.encodings.input_codes import How
 
 Resize = Literal[
-    "bicubic", "bilinear", "corners", "nearest", "bicubic_antialiased", "bilinear_antialiased"
+    "bicubic", "bilinear", "zeros", "corners", "nearest", "tiles", "bicubic_antialiased",
+    "bilinear_antialiased",
 ]  # fmt: skip
 CUBIC, CUBIC_ANTIALIASED = -0.75, -0.5  # the parameters of PyTorch's cubic kernels
 
@@ -23,10 +24,13 @@ CUBIC, CUBIC_ANTIALIASED = -0.75, -0.5  # the parameters of PyTorch's cubic kern
 def resizing(size: int, entries: int, resize: Resize) -> np.ndarray:
     """The weights of `entries` points of a line at each of `size` points, float64 [size, entries].
 
-    Points are middles of equal parts of the line, and an end's point stands for those past it; with
-    "corners" the first and the last points of both lie at its ends. Antialiased, a point of a
-    smaller line is a mean over all that it stands for.
+    Points are middles of equal parts of the line, and an end's point stands for those past it, or
+    with "zeros" nothing does; with "corners" the first and the last points of both lie at its ends.
+    Antialiased, a point of a smaller line is a mean over all that it stands for. "tiles" repeats
+    the entries.
     """
+    if resize == "tiles":
+        return np.eye(entries)[np.arange(size) % entries]
     place_S = (np.arange(size) + 0.5) * entries / size - 0.5
     if resize == "corners":
         place_S = np.arange(size) * (entries - 1) / max(size - 1, 1)
@@ -39,7 +43,7 @@ def resizing(size: int, entries: int, resize: Resize) -> np.ndarray:
         return weight_SE / weight_SE.sum(axis=1, keepdims=True)
     if resize == "nearest":
         return np.eye(entries)[np.arange(size) * entries // size]
-    if resize != "bicubic":
+    if resize == "bilinear":
         place_S = np.maximum(place_S, 0)
     low_S = np.floor(place_S).astype(int)
     weight_SE = np.zeros((size, entries))
@@ -47,6 +51,7 @@ def resizing(size: int, entries: int, resize: Resize) -> np.ndarray:
         apart_S = np.abs(place_S - low_S - step)
         share_S = _cubic(apart_S, CUBIC) if resize == "bicubic" else 1 - apart_S
         entry_S = np.clip(low_S + step, 0, entries - 1)
+        share_S = share_S * (entry_S == low_S + step) if resize == "zeros" else share_S
         np.add.at(weight_SE, (np.arange(size), entry_S), share_S)
     return weight_SE
 
@@ -94,9 +99,10 @@ def learned_grid(
       image_rows, image_columns: patches of the pictures that are read; None: those of the table.
         The table is resized to them; its prefix is not.
       resize: how, as PyTorch does: "bicubic" (ViT, CLIP, DINOv2) or "bilinear" by the middles of
-        patches, "corners", bilinear by the middles of the corner patches (Qwen3-VL), "nearest"
-        (Idefics 2), or antialiased (SigLIP 2), where a patch of a smaller picture reads all that it
-        stands for.
+        patches, "zeros", bilinear with zeros around the table (Muse Spark), "corners", bilinear by
+        the middles of the corner patches (Qwen3-VL), "nearest" (Idefics 2), "tiles", where the
+        table is repeated (SAM 3), or antialiased (SigLIP 2), where a patch of a smaller picture
+        reads all that it stands for.
     """
     sizes = image_rows or rows, image_columns or columns
     resized = sizes != (rows, columns)

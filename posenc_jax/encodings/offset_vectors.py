@@ -73,9 +73,13 @@ def content_bias(curves: Count = 16, distance: Count = 1024, shared: bool = Fals
     paper="Li et al. 2022, arXiv 2112.01526",
     beyond="option",
     axes=2,
-    reads=lambda o, n: Range(0, o.window) if o.beyond == "error" else ANYWHERE,
+    reads=lambda o, n: (
+        Range(0, min(o.window, o.columns or o.window)) if o.beyond == "error" else ANYWHERE
+    ),
 )
-def decomposed(window: Count = 14, beyond: Edge = "clamp", shared: bool = False) -> Encoding:
+def decomposed(
+    window: Count = 14, columns: Count | None = None, beyond: Edge = "clamp", shared: bool = False
+) -> Encoding:
     """A learned vector for each offset of rows and one for each of columns, times the query.
 
     Positions are [B, T, 2], (row, column). All heads share the vectors. As in the code of MViT and
@@ -83,25 +87,27 @@ def decomposed(window: Count = 14, beyond: Edge = "clamp", shared: bool = False)
     Left out: the third axis of video, and queries and keys of different resolution.
 
     Args:
-      window: rows and columns of the picture; each table has 2 `window` - 1 vectors.
+      window: rows of the picture; the table of rows has 2 `window` - 1 vectors.
+      columns: columns of the picture, alike; None: as many as rows.
       beyond: offsets outside of the window read the nearest inside it, or give NaN.
     """
-    last = window - 1
-    most = last if beyond == "error" else np.inf
+    last = {"rows": window - 1, "columns": (columns or window) - 1}
 
     def init(key, dims):
-        shape = 2 * window - 1, dims.head
-        draw = lambda key: 0.02 * jax.random.truncated_normal(key, -2.0, 2.0, shape)
-        row_key, column_key = jax.random.split(key)
-        return {"rows": draw(row_key), "columns": draw(column_key)}
+        draw = lambda key, last: (
+            0.02 * jax.random.truncated_normal(key, -2.0, 2.0, (2 * last + 1, dims.head))
+        )
+        keys = jax.random.split(key)
+        return {name: draw(k, last[name]) for name, k in zip(last, keys, strict=True)}
 
     def score(params, s_BHQK, q, k, visible_BHQK, carry):
         offset_BQK2 = offsets(q.placed, k.placed, axes=2)
-        row_BQK2 = clipped_row(offset_BQK2, last)
-        for axis, name in enumerate(("rows", "columns")):
+        for axis, (name, most) in enumerate(last.items()):
+            offset_BQK = offset_BQK2[..., axis]
             z_BHQR = products(q.x_BTHC, params[name])
-            s_BHQK = s_BHQK + look_up_each(z_BHQR, row_BQK2[:, None, ..., axis])
-        return refusing(s_BHQK, offset_BQK2, most), carry
+            s_BHQK = s_BHQK + look_up_each(z_BHQR, clipped_row(offset_BQK, most)[:, None])
+            s_BHQK = refusing(s_BHQK, offset_BQK, most if beyond == "error" else np.inf)
+        return s_BHQK, carry
 
     return layered(Encoding(init=init, walk=Walk(score=score)), shared)
 

@@ -15,36 +15,39 @@ from posenc_jax.combinators import pick_layer
 from posenc_jax.encoding import Encoding, Walk
 from posenc_jax.encodings import input_codes as codes
 from posenc_jax.encodings.bias import clipped_row, layered, offsets, refusing, whole
-from posenc_jax.encodings.card import Count, register, require
+from posenc_jax.encodings.card import Count, Whole, register, require
 from posenc_jax.encodings.input_codes import Beyond
 
 
 @register(
     kind="content",
-    formula="q.(k + a[h, clip(i - j, -distance, distance)]) / sqrt(C)",
+    formula="q.(k + a[h, clip(i - j, -ahead, distance)]) / sqrt(C)",
     paper="Shaw et al. 2018, arXiv 1803.02155",
     beyond="clamp",
 )
-def shaw(distance: Count = 16, shared: bool = False) -> Encoding:
+def shaw(distance: Count = 16, ahead: Whole | None = None, shared: bool = False) -> Encoding:
     """A learned vector for each clipped offset and head, added to the key.
 
     An offset with a fraction gives NaN. Left out: vectors added to the values; the paper's ablation
     (section 4.3) finds no need of them.
 
     Args:
-      distance: larger offsets, on either side, share the last vector.
+      distance: larger offsets share the last vector.
+      ahead: the same of keys ahead of the query; None: `distance`, as in the paper. Wav2Vec2-BERT
+        has 64 and 8.
     """
+    ends = distance if ahead is None else ahead, distance
 
     def init(key, dims):
         draw = jax.nn.initializers.glorot_uniform(batch_axis=0)
-        return {"keys": draw(key, (dims.heads, 2 * distance + 1, dims.head))}
+        return {"keys": draw(key, (dims.heads, sum(ends) + 1, dims.head))}
 
     def score(params, s_BHQK, q, k, visible_BHQK, carry):
         x_BQHC = q.x_BTHC
         a_HRC = params["keys"].astype(x_BQHC.dtype)
         s_BHQR = jnp.einsum("bqhc,hrc->bhqr", x_BQHC, a_HRC, preferred_element_type=s_BHQK.dtype)
         offset_BQK = offsets(q.placed, k.placed)
-        row_BQK = clipped_row(offset_BQK, distance)
+        row_BQK = clipped_row(offset_BQK, *ends)
         bias_BHQK = look_up_each(s_BHQR, row_BQK[:, None])
         bias_BHQK = refusing(bias_BHQK, offset_BQK)
         return s_BHQK + bias_BHQK * q.factor, carry
@@ -57,19 +60,26 @@ def shaw(distance: Count = 16, shared: bool = False) -> Encoding:
     formula="((q + u[h]).k + (q + v[h]).W[h] r(i - j)) / sqrt(C), r = (sin, cos)",
     paper="Dai et al. 2019, arXiv 1901.02860",
 )
-def transformer_xl() -> Encoding:
+def transformer_xl(shared: bool = True) -> Encoding:
     """Sinusoids of the offset as keys of their own, with learned global queries.
 
-    As in the paper, layers share u and v, and each has its own W. The tokens of a memory of earlier
-    segments only need smaller positions.
+    Each layer has its own W. The tokens of a memory of earlier segments only need smaller
+    positions.
+
+    Args:
+      shared: all layers have the same u and v, as in the paper; False: each has its own, as in
+        XLNet and speech models such as Parakeet.
     """
 
     def init(key, dims):
-        w_key, u_key, v_key = jax.random.split(key, 3)
+        w_key, *global_keys = jax.random.split(key, 3)
         draw = lambda key, *shape: 0.02 * jax.random.normal(key, (*shape, dims.heads, dims.head))
+        by_layer = lambda key, *shape: tuple(
+            draw(k, *shape) for k in jax.random.split(key, dims.layers)
+        )
         width = 2 * -(-dims.model // 2)  # one sine more where the model's width is odd
-        w_keys = jax.random.split(w_key, dims.layers)
-        return {"u": draw(u_key), "v": draw(v_key), "w": tuple(draw(k, width) for k in w_keys)}
+        u, v = map(draw if shared else by_layer, global_keys)
+        return {"u": u, "v": v, "w": by_layer(w_key, width)}
 
     def score(params, s_BHQK, q, k, visible_BHQK, carry):
         wide, x_BQHC = s_BHQK.dtype, q.x_BTHC
@@ -91,7 +101,9 @@ def transformer_xl() -> Encoding:
     layer_encoding = Encoding(walk=Walk(score=score))
 
     def at(layer, params, *placed):
-        return layer_encoding, {**params, "w": pick_layer(params["w"], layer)}, *placed
+        own = ("w",) if shared else ("u", "v", "w")
+        picked = {name: pick_layer(params[name], layer) for name in own}
+        return layer_encoding, params | picked, *placed
 
     return Encoding(init=init, walk=layer_encoding.walk, at=at)
 

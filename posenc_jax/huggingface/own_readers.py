@@ -5,8 +5,10 @@ import jax.numpy as jnp
 from posenc_jax.combinators import chain, per_layer
 from posenc_jax.encoding import Encoding, place
 from posenc_jax.encodings import make
+from posenc_jax.encodings.by_layer import chunked
 from posenc_jax.huggingface.fields import POSITIONAL, Fields
 from posenc_jax.huggingface.rotary import rope_dictionary
+from posenc_jax.huggingface.rotary_parts import mrope_by_channel
 from posenc_jax.huggingface.rows import Reader
 from posenc_jax.options import FieldError, shown
 from posenc_jax.recipes import recorded
@@ -56,6 +58,87 @@ def _ernie(config: Fields) -> Encoding:
         raise FieldError((*rope.path, "mrope_section"), f"{height} is not {width}; they alternate")
     base = rope.get("rope_theta", default=config.get("rope_theta", default=500_000.0))
     return make("video_rope", base=base, pairing="interleaved", time=time)
+
+
+def _hunyuan_vl(config: Fields) -> Encoding:
+    """HunYuan-VL's M-RoPE of (position, column, row, picture), or three of these."""
+    rope = config.inside(rope_dictionary(config)[0])
+    base = rope.get("rope_theta", default=config.get("rope_theta", default=10_000.0))
+    sections = rope.get("mrope_section", "xdrope_section", default=(16, 16, 16, 16))
+    rope_type = rope.get("rope_type", "type", default="default")
+    if rope_type in ("dynamic", "xdrope"):
+        for name in ("factor", "beta_fast", "beta_slow", "mscale", "mscale_all_dim"):
+            rope.get(name)
+        head = 2 * sum(sections)
+        base *= rope.need("alpha") ** (head / (head - 2))
+    else:
+        rope.check("rope_type", "default")
+    return mrope_by_channel(tuple(int(count) for count in sections), base)
+
+
+def _wav2vec2(kind: str) -> Reader:
+    """Speech encoders of the conformer, of which a field says what their attention reads.
+
+    kind: where the config does not say it.
+    """
+
+    def read(config: Fields) -> Encoding:
+        config.get("max_source_positions", "num_conv_pos_embeddings")  # the convolution is not used
+        config.get("num_conv_pos_embedding_groups")
+        base = config.get("rotary_embedding_base", default=10_000.0)
+        ends = {
+            "distance": config.get("left_max_position_embeddings", default=64),
+            "ahead": config.get("right_max_position_embeddings", default=8),
+        }
+        name = "position_embeddings_type"
+        chosen = config.get(name, default=None if name in config.fields else kind)
+        makers = {
+            "relative": lambda: make("transformer_xl", shared=False),
+            "relative_key": lambda: make("shaw", **ends),
+            "rotary": lambda: make("rope", base=base),
+            None: lambda: make("nope"),
+        }
+        if chosen not in makers:
+            choices = ", ".join(repr(name) for name in makers)
+            raise FieldError((*config.path, name), f"{shown(chosen)} is not one of: {choices}")
+        return makers[chosen]()
+
+    return Reader(read)
+
+
+def _granite_speech(name: str, chunk: int) -> Reader:
+    """Shaw's keys within chunks of frames.
+
+    name: the field of the largest distance that has a vector.
+    chunk: frames, where the config does not say them.
+    """
+
+    def read(config: Fields) -> Encoding:
+        keys = make("shaw", distance=config.get(name, default=512))
+        return chain(keys, chunked(config.get("context_size", default=chunk)))
+
+    return Reader(read)
+
+
+def _nemotron_streaming(config: Fields) -> Encoding:
+    """Transformer-XL's scores; a query sees its chunk of frames, and chunks before it."""
+    chunk = config.get("default_num_lookahead_tokens", default=13) + 1
+    back = (config.get("sliding_window", default=71) - 1) // chunk
+    return chain(make("transformer_xl", shared=False), chunked(chunk, back))
+
+
+def _phi4_audio(config: Fields) -> Encoding:
+    """Phi-4's clipped bias, whose table has one row less for keys ahead."""
+    distance = config.get("bias_max_distance", default=1000)
+    if config.get("bias_symmetric", default=False):
+        raise FieldError((*config.path, "bias_symmetric"), "True is not known for this model")
+    return make("clipped", distance=distance, ahead=distance - 1, shared=True)
+
+
+def _xlnet(config: Fields) -> Encoding:
+    """XLNet's; scores of segments, which are no positions, stay with the model."""
+    config.check("clamp_len", -1, 0)
+    return make("transformer_xl", shared=False)
 
 
 def pair(size: int | tuple[int, ...]) -> tuple[int, ...]:
@@ -127,6 +210,11 @@ def inside_scale(encoding: Encoding) -> Encoding:
 
 
 BEIT = Reader(_beit)
+WAV2VEC2_CONFORMER, WAV2VEC2_BERT = _wav2vec2("relative"), _wav2vec2("relative_key")
+GRANITE_SPEECH = _granite_speech("max_pos_emb", 200)
+GRANITE_SPEECH5 = _granite_speech("max_position_embeddings", 128)
+HUNYUAN_VL, PHI4_AUDIO, XLNET = map(Reader, (_hunyuan_vl, _phi4_audio, _xlnet))
+NEMOTRON_STREAMING = Reader(_nemotron_streaming)
 EOMT_DINOV3 = Reader(lambda config: _dinov3(config, 640))
 UNSCALED = Reader(lambda config: unscaled())
 # Falcon's ALiBi; transformers makes it in bfloat16.

@@ -140,13 +140,13 @@ def _table(row: Table, config: Fields) -> Encoding:
 def _sines(row: Sines, config: Fields) -> Encoding:
     config.get("max_source_positions", "max_target_positions")  # sines have no last row
     encoding = make("sinusoidal", pairing=row.pairing, spacing=row.spacing)
-    return _from(encoding, row.first, config)
+    return _from(encoding, row.first, config, row.pad)
 
 
-def _from(encoding: Encoding, first: int | str, config: Fields) -> Encoding:
+def _from(encoding: Encoding, first: int | str, config: Fields, pad: int = 1) -> Encoding:
     """The encoding whose position 0 is number `first`."""
     if isinstance(first, str):
-        first = int(config.get("pad_token_id", default=1)) + 1
+        first = int(config.get("pad_token_id", default=pad)) + 1
     return from_row(encoding, int(first)) if first else encoding
 
 

@@ -3,13 +3,16 @@ axes, the other way, with another scale of the logits.
 """
 
 import dataclasses
+from collections.abc import Callable
 
 import jax.numpy as jnp
 import numpy as np
 
 from posenc_jax.encoding import Encoding, place
-from posenc_jax.encodings.rotary_axes import Order, pair_axes
-from posenc_jax.encodings.rotation import Turn, with_length
+from posenc_jax.encodings import rotation
+from posenc_jax.encodings.rotary_axes import Order, pair_axes, split_axes, turns_by_axis
+from posenc_jax.encodings.rotation import Pairing, Turn, with_length
+from posenc_jax.options import FieldError
 from posenc_jax.recipes import recorded
 
 
@@ -132,6 +135,62 @@ def values_too(encoding: Encoding) -> Encoding:
 def on_first_head(encoding: Encoding) -> Encoding:
     """The `mhrope` encoding, of which one axis turns heads, with positions of one axis."""
     return encoding._replace(place=lambda key, layout: (layout.pos_BT,) * 3)
+
+
+@recorded
+def mrope_by_channel(sections: tuple[int, ...], base: float) -> Encoding:
+    """HunYuan-VL's, which gives axes to channels in place of pairs, twice each section in turn.
+
+    So the two channels of a pair may turn by different axes, and lengths of vectors change. Where
+    all numbers of a position are equal, as of text, it is rope.
+    """
+    axis_C = np.repeat(np.arange(len(sections)), 2 * np.array(sections))
+    return _by_channel(
+        len(sections), lambda head: (axis_C, np.tile(rotation.ladder(head, base), 2)), "half"
+    )
+
+
+@recorded
+def rope_3d_by_channel(base: float) -> Encoding:
+    """V-JEPA 2's of (time, row, column), each with a third of the channels, paired as neighbours.
+
+    Frequencies are repeated in halves of a third, as for other pairs: the two channels of a pair
+    have different ones, and lengths of vectors change.
+    """
+
+    def plan(head):
+        third = 2 * (head // 3 // 2)
+        freq_C = np.tile(rotation.ladder(third, base), 2)
+        return np.repeat(np.arange(3), third), np.tile(freq_C, 3)
+
+    return _by_channel(3, plan, "interleaved")
+
+
+def _by_channel(axes: int, plan: Callable, pairing: Pairing) -> Encoding:
+    """x cos + y sin, where y is x a quarter turn on; each channel has a position and frequency.
+
+    plan: head width -> axis and frequency of each channel that turns, [C'].
+    """
+
+    def init(key, dims):
+        if len(plan(dims.head)[0]) > dims.head:
+            raise FieldError("head", f"{dims.head} channels are less than those of the sections")
+        return {}
+
+    def table(params, placed, dims):
+        axis_C, freq_C = plan(dims.head)
+        return turns_by_axis(split_axes(placed, axes), freq_C, axis_C)
+
+    def rotate(table, x_BTHC, side):
+        width = table.cos.shape[-1]
+        part = x_BTHC[..., :width]
+        quarter = jnp.ones(width // 2, table.cos.dtype)
+        by_pair = Turn(0 * quarter[None, None, None], quarter[None, None, None])
+        wide = rotation.turn(by_pair, part.astype(table.cos.dtype), pairing)
+        turned = part.astype(table.cos.dtype) * table.cos + wide * table.sin
+        return jnp.concatenate([turned.astype(x_BTHC.dtype), x_BTHC[..., width:]], axis=-1)
+
+    return Encoding(init=init, table=table, rotate=rotate)
 
 
 @recorded

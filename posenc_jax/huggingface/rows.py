@@ -79,11 +79,13 @@ class Sines(NamedTuple):
     """Sines and cosines at the input, as of `sinusoidal`.
 
     first: the number of position 0.
+    pad:   `pad_token_id`, where the config does not say it.
     """
 
     pairing: Pairing = "half"
     spacing: Literal["paper", "tensor2tensor"] = "tensor2tensor"
     first: int | Literal["pad_token_id + 1"] = 0
+    pad: int = 1
 
 
 class Grid(NamedTuple):

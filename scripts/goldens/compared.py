@@ -1,6 +1,7 @@
 """How far an encoding is from a model of transformers, of which arrays were recorded."""
 
 from collections.abc import Mapping
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -93,3 +94,61 @@ def layers_gap(
             theirs = np.asarray(arrays[f"{n}/weights"], np.float64)
             gap = max(gap, float(np.max(np.abs(np.asarray(made) - theirs))))
     return gap
+
+
+def filled(encoding: Encoding, dims: Dims, arrays: Mapping[str, np.ndarray]) -> Any:
+    """The parameters of an encoding with the leaves that have the name and shape of an array.
+
+    Names of arrays may go on: "table", "table of frames". ValueError: an array that none has.
+    """
+    used = set()
+
+    def pick(path, leaf):
+        last = next((str(k.key) for k in path[::-1] if hasattr(k, "key")), "")
+        fits = lambda name: name.split()[0] == last and arrays[name].shape == leaf.shape
+        if not last or not (name := next(filter(fits, arrays), "")):
+            return leaf
+        used.add(name)
+        return jnp.asarray(np.asarray(arrays[name], np.float64))
+
+    params = jax.tree_util.tree_map_with_path(pick, encoding.init(jax.random.key(0), dims))
+    if other := set(arrays) - used:
+        raise ValueError(f"no parameters of ours are {', '.join(sorted(other))}")
+    return params
+
+
+def scores_gap(encoding: Encoding, layer: int, arrays: Mapping[str, np.ndarray]) -> float:
+    """The largest difference of our attention weights in a layer from those of a model.
+
+    arrays: "q", "k", "weights", "pos" and "params/NAME", as `attention_modules.watch` gives them.
+    """
+    q, k, theirs = (np.asarray(arrays[name], np.float64) for name in ("q", "k", "weights"))
+    _, time, heads, head = q.shape
+    named = {n.partition("/")[2]: x for n, x in arrays.items() if n.startswith("params/")}
+    with jax.enable_x64(True):
+        dims = Dims(heads * head, heads, head, layer + 1)
+        at = layout(np.ones((1, time), np.int32), jnp.asarray(arrays["pos"]))
+        params = filled(encoding, dims, named)
+        view = frame(encoding, params, at, dims, causal=False, form="dense")
+        view.embed(jnp.zeros((1, time, dims.model), float))
+        made = weights(jnp.asarray(q), jnp.asarray(k), view.layer(layer))
+        return float(np.max(np.abs(np.asarray(made) - theirs)))
+
+
+def code_gap(encoding: Encoding, arrays: Mapping[str, np.ndarray]) -> float:
+    """The largest difference of what we add at the input from what a model adds.
+
+    arrays: "pos" [T, A], "code" [T, D] and "params/NAME", as in `embedding_modules.Added`. A table
+      of ours is that of the same shape.
+    """
+    code_TD = np.asarray(arrays["code"], np.float64)
+    named = {n.partition("/")[2]: x for n, x in arrays.items() if n.startswith("params/")}
+    time, width = code_TD.shape
+    with jax.enable_x64(True):
+        dims = Dims(width, 1, width)
+        at = layout(np.ones((1, time), np.int32), jnp.asarray(arrays["pos"])[None])
+        params = filled(encoding, dims, named)
+        made = embed(
+            encoding, params, jnp.zeros((1, time, width), float), place(encoding, None, at)
+        )
+        return float(np.max(np.abs(np.asarray(made)[0] - code_TD)))

@@ -44,7 +44,15 @@ PARITY = [
             "learned_grid",
             {"rows": 3, "columns": 2, "image_rows": 4, "image_columns": 6, "resize": way},
         )
-        for way in ("bicubic", "bilinear", "corners", "nearest", "bilinear_antialiased")
+        for way in (
+            "bicubic",
+            "bilinear",
+            "zeros",
+            "corners",
+            "nearest",
+            "tiles",
+            "bilinear_antialiased",
+        )
     ],
     (
         "learned_grid",

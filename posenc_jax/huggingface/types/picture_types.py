@@ -4,8 +4,20 @@ of windows.
 
 from typing import Any
 
+from posenc_jax.huggingface import picture_readers as pictures
 from posenc_jax.huggingface.own_readers import BEIT, DINOV3, EOMT_DINOV3
-from posenc_jax.huggingface.rows import Grid, Layers, Sum, Switch, Use, ignoring, missing
+from posenc_jax.huggingface.rows import (
+    Grid,
+    Layers,
+    Parts,
+    Reader,
+    Sum,
+    Switch,
+    Table,
+    Use,
+    ignoring,
+    missing,
+)
 from posenc_jax.huggingface.types.names import each
 
 AXIAL = ignoring(
@@ -15,8 +27,7 @@ CLIP, WITHOUT_CLASS = Grid(), Grid(prefix=0)
 ANTIALIASED = "bicubic_antialiased"
 QWEN3_VL = Sum((Grid(square=("num_position_embeddings", 2304), prefix=0, resize="corners"), AXIAL))
 ABSOLUTE = "use_absolute_position_embeddings"
-SAM = missing("decomposed keys of windows beside a grid table")
-POINTS = missing("Fourier features of points")
+POINTS, SAM = pictures.points(1024), pictures.sam()
 PICTURES: dict[str, Any] = {
     # a table of the patches of a grid, after a class token
     **each("flava_image_model git_vision_model vit vit_msn", CLIP),
@@ -63,9 +74,10 @@ PICTURES: dict[str, Any] = {
     "ovis2_vision": Grid(patch=14, prefix=0),
     "phi4_multimodal_vision": Grid(448, 14, prefix=0, resize="nearest"),
     # other tables of patches
-    "audio-spectrogram-transformer": missing("a grid table of a spectrogram's overlapping patches"),
+    "audio-spectrogram-transformer": pictures.SPECTROGRAM,
     "gemma4_unified_vision": Use("learned_2d", {"length": ("mm_posemb_size", 1120), "join": "sum"}),
-    **each("hunyuan_vl_vision hy_v4_vl_vision", missing("a table of the largest picture")),
+    "hunyuan_vl_vision": pictures.HUNYUAN,
+    "hy_v4_vl_vision": missing("a table read at places that are moved by a tenth of a patch"),
     **each(
         "minicpm_ocr_vision minicpmv4_6_vision minicpmv4_7_vision",
         ignoring(Grid(prefix=0, resize="nearest"), "window_kernel_size"),
@@ -73,9 +85,17 @@ PICTURES: dict[str, Any] = {
     "pvt": missing("a grid table in each stage"),
     "radio": missing("a grid table that is cut"),
     "sam2_hiera_det_model": missing("a grid table and one of windows"),
-    **each("timesformer videoprism_vision_model vivit", missing("grid tables of frames")),
+    "timesformer": pictures.TIMESFORMER,
+    "videoprism_vision_model": Parts(
+        {},
+        {
+            "spatial_encoder": Reader(pictures.videoprism),
+            "temporal_encoder": Table(16, names=("num_frames",)),
+        },
+    ),
+    "vivit": pictures.VIVIT,
     "vilt": missing("a grid table beside one of text"),
-    "vitpose_backbone": missing("a grid table with a row that all patches share"),
+    "vitpose_backbone": pictures.VITPOSE,
     "yolos": missing("grid tables of several layers"),
     # axial rope
     **each("dots3_note_vision_encoder ernie4_5_vl_moe_vision exaone4_5_vision", AXIAL),
@@ -93,24 +113,28 @@ PICTURES: dict[str, Any] = {
     "qwen4_exp_vision": QWEN3_VL,
     **each("glm4v_moe_vision glm4v_vision", Sum((Grid(336, 14, prefix=0), AXIAL))),
     "paddleocr_vl_vision": Sum((Grid(384, 14, prefix=0, resize="bilinear"), AXIAL)),
-    **each("mlcd mlcd_vision_model", missing("a learned angle of the class token")),
-    **each("muse_glimmer_vision muse_spark_vision", missing("a grid table read between rows")),
-    "sam3_vit_model": missing("a grid table laid in tiles"),
+    **each("mlcd mlcd_vision_model", pictures.MLCD),
     **each(
-        "inkling2_vision llama4_vision_model step3p5_vision",
-        missing("axial rope, column first, with still prefix tokens"),
+        "muse_glimmer_vision muse_spark_vision",
+        Sum((pictures.side("pos_emb_height", 32, resize="zeros"), pictures.column_first(1))),
     ),
+    "sam3_vit_model": pictures.SAM3,
+    "inkling2_vision": Sum(
+        (pictures.side("posemb_grid_size", 32, 1), pictures.column_first(1, "interleaved"))
+    ),
+    "llama4_vision_model": pictures.LLAMA4,
+    "step3p5_vision": Sum((Grid(728, 14, prefix=0, resize="bilinear"), pictures.column_first())),
     "gemma4_vision": missing("axial rope in halves within an axis"),
     "kimi_k25_vision": missing("axial rope, axes alternating"),
     # three axes, or real coordinates
     "minimax_m3_vl_vision": missing("rotary of three axes on a part of a head"),
-    "vjepa2": missing("three axes whose two channels of a pair differ"),
+    "vjepa2": pictures.VJEPA2,
     "lightglue": missing("learned maps of points to angles"),
     "esmfold2": missing("rotary of atoms' coordinates"),
     # sines
-    "aimv2_vision_model": missing("a switch between sines and a grid table"),
-    "vit_mae": missing("sines with a prefix row"),
-    "granite_docling_vision": missing("a grid table beside sines"),
+    "aimv2_vision_model": pictures.AIMV2,
+    "vit_mae": pictures.VIT_MAE,
+    "granite_docling_vision": Grid(512, prefix=0),
     **each(
         "sam3_detr_decoder sam3_geometry_encoder sam3_lite_text_detr_decoder",
         missing("sines of boxes"),
@@ -118,8 +142,8 @@ PICTURES: dict[str, Any] = {
     "sam3_lite_text_geometry_encoder": missing("sines of boxes"),
     # points
     **each("edgetam_prompt_encoder edgetam_video_prompt_encoder sam2_prompt_encoder", POINTS),
-    **each("sam2_video_prompt_encoder sam3_tracker_prompt_encoder", POINTS),
-    **each("sam3_tracker_video_prompt_encoder sam_hq_prompt_encoder sam_prompt_encoder", POINTS),
+    **each("sam2_video_prompt_encoder sam_hq_prompt_encoder sam_prompt_encoder", POINTS),
+    **each("sam3_tracker_prompt_encoder sam3_tracker_video_prompt_encoder", pictures.points(1008)),
     # biases of windows
     "swin": Use("swin_2d", {"window": ("window_size", 7)}),
     "clap_audio_model": Use("swin_2d", {"window": ("window_size", 8)}),
@@ -139,8 +163,10 @@ PICTURES: dict[str, Any] = {
     "levit": missing("biases of absolute offsets"),
     # decomposed keys
     **each("deepseek_ocr2_sam_vision_model got_ocr2_vision pp_chart2table_vision", SAM),
-    **each("pp_formulanet_vision sam_hq_vision_model sam_vision_model seggpt", SAM),
-    **each("slanext_vision unlimited_ocr_sam_vision_model vitdet", SAM),
+    **each("sam_hq_vision_model sam_vision_model unlimited_ocr_sam_vision_model", SAM),
+    **each("pp_formulanet_vision slanext_vision", pictures.sam(512)),
+    "seggpt": pictures.SEGGPT,
+    "vitdet": pictures.VITDET,
     # others
     "kosmos_2_5_vision_model": Use(
         "learned_2d", {"length": ("max_num_patches", 4096), "join": "sum"}, 1

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from posenc_jax.huggingface.own_readers import ERNIE, FALCON_ALIBI
+from posenc_jax.huggingface.own_readers import ERNIE, FALCON_ALIBI, HUNYUAN_VL
 from posenc_jax.huggingface.rotary import FULL, LOCAL, Rotary
 from posenc_jax.huggingface.rows import (
     PAD,
@@ -185,7 +185,7 @@ ROTARY: dict[str, Any] = {
            Rotary(pairing="interleaved", share=0.5, order="sections", sections=(8, 12, 12))),
     **each("glm4v_moe_text glm_image_text",
            Rotary(share=0.5, order="sections", sections=(8, 12, 12))),
-    "hunyuan_vl_text": missing("four axes whose two channels of a pair differ"),
+    "hunyuan_vl_text": HUNYUAN_VL,
     "hy_v4_vl_text": LATENT._replace(
         order="interleaved", sections=(24, 20, 20), scaling={"mrope_section": (12, 10, 10)}
     ),
@@ -237,7 +237,9 @@ ROTARY: dict[str, Any] = {
     }),
     "dbrx": Rotary(),
     "deepseek_v4": missing("compressed keys and an output that turns back"),
-    "dots3_note_text": missing("heads of other sizes by type of layer"),
+    "dots3_note_text": LATENT._replace(
+        share=1.0, window=512, pattern="GG" + "LLLG" * 11, by_type=by_type(5e4, 8e7)
+    ),
     "esm": Switch("position_embedding_type", {
         "absolute": ignoring(Table(1026, first=PAD), "rope_theta"),
         "rotary": Rotary(options="base"),

@@ -4,12 +4,25 @@ whose attention has a bias.
 
 from typing import Any
 
-from posenc_jax.huggingface.own_readers import DEBERTA, GPT_NEO, MPT, UNSCALED
+from posenc_jax.huggingface.own_readers import (
+    DEBERTA,
+    GPT_NEO,
+    GRANITE_SPEECH,
+    GRANITE_SPEECH5,
+    MPT,
+    NEMOTRON_STREAMING,
+    PHI4_AUDIO,
+    UNSCALED,
+    WAV2VEC2_BERT,
+    WAV2VEC2_CONFORMER,
+    XLNET,
+)
 from posenc_jax.huggingface.rows import (
     PAD,
     Absent,
     Buckets,
     Nope,
+    Parts,
     Seq2Seq,
     Sines,
     Sum,
@@ -24,10 +37,12 @@ from posenc_jax.huggingface.types.names import each
 SOURCE, TARGET = ("max_source_positions",), ("max_target_positions",)
 BART = Table(1024, first=2, more=2)
 FAIRSEQ = Sines(first=PAD)
+SEAMLESS = FAIRSEQ._replace(pad=0)
 MARIAN = Sines(spacing="paper")
 WHISPER = Table(1500, names=SOURCE)
 CONVOLUTION = missing("positions by a convolution over time")
 INFORMER = Sines(spacing="paper")
+TRANSFORMER_XL = Use("transformer_xl", {"shared": False})
 
 
 def both(row: Any) -> Seq2Seq:
@@ -85,9 +100,7 @@ TABLES: dict[str, Any] = {
     "canary_decoder": missing("sines divided by the root of the width"),
     **each("fsmt m2m_100 nllb-moe", both(FAIRSEQ)),
     "fun_asr_nano_encoder": Sines(first=1),
-    "kosmos_2_text_model": FAIRSEQ,
-    # A small model of transformers does not have the sines of kosmos_2 at its input.
-    "kosmos_2_5_text_model": missing("the positions that its code adds at the input"),
+    **each("kosmos_2_5_text_model kosmos_2_text_model", FAIRSEQ),
     **each("marian pegasus", both(MARIAN)),
     **each("musicgen_decoder musicgen_melody_decoder", Use("sinusoidal", {
         "pairing": "half", "spacing": "tensor2tensor", "first": "cosine",
@@ -114,7 +127,7 @@ TABLES: dict[str, Any] = {
         missing("T5's buckets of blocks and of global tokens"), Buckets(decoder=True), UNSCALED
     ),
     "cpmant": missing("buckets of pairs of segments"),
-    "phi4_multimodal_audio": missing("a clipped bias of uneven ends"),
+    "phi4_multimodal_audio": ignoring(PHI4_AUDIO, "chunk_size", "left_chunk"),
     "prophetnet": missing("buckets of content"),
     # other biases
     "bloom": ignoring(Use("alibi"), "offset_alibi"),
@@ -123,16 +136,24 @@ TABLES: dict[str, Any] = {
     "sew-d": CONVOLUTION,
     **each("inkling2_loop_text inkling2_text inkling_text", missing("content biases by layer")),
     # relative keys and sines
-    **each("fastspeech2_conformer nemotron_asr_streaming_encoder parakeet_encoder",
-           missing("Transformer-XL's scores of both directions")),
+    "fastspeech2_conformer": ignoring(
+        TRANSFORMER_XL, "positionwise_conv_kernel_size", "encoder_positional_dropout_rate",
+        "decoder_positional_dropout_rate", "use_masking", "max_source_positions",
+    ),
+    "nemotron_asr_streaming_encoder": ignoring(NEMOTRON_STREAMING, "dropout_positions"),
+    "parakeet_encoder": ignoring(TRANSFORMER_XL, "dropout_positions"),
+    "wav2vec2-conformer": WAV2VEC2_CONFORMER,
+    "wav2vec2-bert": WAV2VEC2_BERT,
+    "xlnet": XLNET,
     "funnel": missing("Transformer-XL's scores with pooled positions"),
-    **each("gemma3n_audio gemma4_audio", missing("Transformer-XL's scores in chunks")),
-    **each("seamless_m4t wav2vec2-conformer",
-           missing("Transformer-XL's scores of both directions")),
-    "xlnet": missing("Transformer-XL's scores with segments"),
-    **each("granite_speech5_encoder granite_speech_encoder granite_speech_plus_encoder",
-           missing("Shaw's keys in blocks")),
-    **each("seamless_m4t_v2 wav2vec2-bert", missing("Shaw's keys with uneven ends")),
+    **each("gemma3n_audio gemma4_audio", missing("a cap over Transformer-XL's scores")),
+    "seamless_m4t": Parts({}, {
+        "speech_encoder": WAV2VEC2_CONFORMER, "text_encoder": SEAMLESS, "text_decoder": SEAMLESS,
+        "t2u_encoder": Nope(), "t2u_decoder": SEAMLESS, "cross": Nope(),
+    }),
+    **each("granite_speech_encoder granite_speech_plus_encoder", GRANITE_SPEECH),
+    "granite_speech5_encoder": GRANITE_SPEECH5,
+    "seamless_m4t_v2": missing("tables of characters beside Shaw's keys"),
     "vits": missing("Shaw's keys and values in a window"),
     # convolutions over time
     **each("data2vec-audio hubert omniasr_audio sew speecht5 unispeech unispeech-sat wav2vec2",
@@ -142,7 +163,7 @@ TABLES: dict[str, Any] = {
     **each("bros layoutlm layoutlmv2 layoutlmv3 layoutxlm lilt udop", missing("tables of boxes")),
     "markuplm": missing("tables of paths in a page"),
     # others
-    "canine": missing("tables by hashes"),
+    "canine": Table(16_384, names=("num_hash_buckets",)),  # a row for each position, no hash
     "decision_transformer": Absent("positions are an input: time steps of an environment"),
     "patchtsmixer": missing("tables of patches of time series"),
     "patchtst": missing("tables of patches of time series"),

@@ -54,6 +54,16 @@ def _grid_code(o, params, pos_T2, n, width):
     return np.concatenate([row, column], axis=1)
 
 
+def _fourier_2d_code(o, params, pos_T2, n, width):
+    """The code of `fourier_2d`, one entry at a time."""
+    code_TW, pairs = np.zeros((len(pos_T2), width)), width // 2
+    for i, (row, column) in enumerate(pos_T2):
+        for k, (f, g) in enumerate(params["freq_2F"].T):
+            angle = f * (row + 0.5 - o.rows / 2) + g * (column + 0.5 - o.columns / 2)
+            code_TW[i, k], code_TW[i, pairs + k] = np.sin(angle), np.cos(angle)
+    return code_TW
+
+
 SCORES = {
     "nope": lambda o, params, q_THC, k_THC, pos_T, n: dots(q_THC, k_THC),
 }
@@ -75,4 +85,5 @@ EMBEDS = {
     "fourier": embeds_by(_fourier_code),
     "learned_2d": embeds_by(_rows_and_columns),
     "sinusoidal_2d": embeds_by(_grid_code),
+    "fourier_2d": embeds_by(_fourier_2d_code),
 }

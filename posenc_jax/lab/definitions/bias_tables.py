@@ -32,7 +32,7 @@ def _swin_2d_bias(o, params, d, h, heads):
 
 SCORES = {
     "clipped": by_offset(
-        lambda o, params, d, h, heads: params["table"][clipped_row(d, o.distance), h]
+        lambda o, params, d, h, heads: params["table"][clipped_row(d, o.distance, o.ahead), h]
     ),
     "t5": _t5_scores,
     "swin_2d": by_offset(_swin_2d_bias),

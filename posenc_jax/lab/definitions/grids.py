@@ -23,6 +23,8 @@ def _entries(resize, point, size, entries):
         return [(point, 1.0)]
     if resize == "nearest":
         return [(math.floor(point * entries / size), 1.0)]
+    if resize == "tiles":
+        return [(point % entries, 1.0)]
     place = (2 * point + 1) * entries / (2 * size) - 0.5
     if resize == "corners":
         place = point * (entries - 1) / (size - 1) if size > 1 else 0.0
@@ -33,6 +35,8 @@ def _entries(resize, point, size, entries):
     if resize == "bilinear":
         place = max(place, 0.0)
     near = range(math.floor(place) - 1, math.floor(place) + 3)
+    if resize == "zeros":
+        return [(e, _kernel(resize, abs(e - place))) for e in near if 0 <= e < entries]
     return [(min(max(e, 0), entries - 1), _kernel(resize, abs(e - place))) for e in near]
 
 

@@ -20,13 +20,13 @@ def _content_bias_scores(o, params, q_THC, k_THC, pos_T, n):
 
 
 def _decomposed_scores(o, params, q_THC, k_THC, pos_T, n):
-    last = o.window - 1
+    last = np.array([o.window, o.columns or o.window]) - 1
 
     def score(h, i, j):
         d = pos_T[i] - pos_T[j]
-        if o.beyond == "error" and max(abs(d)) > last:
+        if o.beyond == "error" and np.any(abs(d) > last):
             return np.nan
-        row, column = (clipped_row(x, last) for x in d)
+        row, column = map(clipped_row, d, last)
         position = q_THC[i, h] @ (params["rows"][row] + params["columns"][column])
         return np.dot(q_THC[i, h], k_THC[j, h]) / np.sqrt(q_THC.shape[-1]) + position
 

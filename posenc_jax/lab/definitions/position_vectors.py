@@ -7,7 +7,7 @@ from posenc_jax.lab.definitions.shared import by_pair, clipped_row, table_rows
 
 def _shaw_scores(o, params, q_THC, k_THC, pos_T, n):
     def score(h, i, j):
-        row = clipped_row(pos_T[i] - pos_T[j], o.distance)
+        row = clipped_row(pos_T[i] - pos_T[j], o.distance, o.ahead)
         key_C = k_THC[j, h] + params["keys"][h, row]
         return np.dot(q_THC[i, h], key_C) / np.sqrt(len(key_C))
 

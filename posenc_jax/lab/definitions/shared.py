@@ -36,9 +36,10 @@ def by_offset(value: Callable) -> Callable:
     return scores
 
 
-def clipped_row(offset, distance):
-    """The row, 0 to 2 `distance`, of a table over clipped offsets."""
-    return int(min(max(offset, -distance), distance)) + distance
+def clipped_row(offset, distance, ahead=None):
+    """The row, 0 to distance + ahead, of a table over clipped offsets; ahead: None: `distance`."""
+    ahead = distance if ahead is None else ahead
+    return int(min(max(offset, -ahead), distance)) + ahead
 
 
 # At the model's input.

@@ -21,6 +21,7 @@ SMALL: dict[str, dict[str, Any]] = {
         "image_columns": 6,
         "beyond": "clamp",
     },
+    "fourier_2d": {"rows": 4, "columns": 6},
     "randomized": {"limit": 64, "evaluate": "random"},
     "interpolated": {"length": 16},
     "clamped": {"length": 16},
@@ -71,6 +72,7 @@ VARIED: dict[str, dict[str, Any]] = {
     "fourier": {"width": 8},
     "learned_2d": {"length": 2, "width": 8},
     "sinusoidal_2d": {"width": 8},
+    "fourier_2d": {"width": 8},
     "learned_grid": {"image_rows": 3, "image_columns": 3, "width": 8},
     "laplacian": {"vectors": 2},
     "interpolated": {"length": 12},
@@ -97,6 +99,9 @@ VARIED: dict[str, dict[str, Any]] = {
     "dape_v2": {"kernel": 5},
     "tupe": {"length": 12, "beyond": "interpolate"},
     "tapa": {"share": 0.25},
+    "clipped": {"ahead": 2},
+    "shaw": {"ahead": 2},
+    "decomposed": {"columns": 2},
     "window": {"ahead": 2},
 }
 

@@ -1,0 +1,381 @@
+"""Attention modules of small random models of transformers whose scores have parameters of
+positions, or whose tokens are patches: what they compute of a layer's input.
+
+Their queries and keys are projections of the input; the weights are those of the softmax inside.
+"""
+
+# pyright: reportMissingImports=false
+
+import contextlib
+import re
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+from unittest import mock
+
+import numpy as np
+import torch
+
+# A module's projections to queries and keys, by name; one for both, or keys beside values.
+QUERIES = "q_proj", "linear_q", "to_q", "query", "qkv", "q"
+KEYS = "k_proj", "linear_k", "to_kv", "key", "qkv", "k"
+
+
+class Watched(NamedTuple):
+    """A type whose attention is watched.
+
+    name:   of its attention modules, a pattern.
+    heads:  their number in the small model.
+    fields: of the small model, that others have not.
+    params: (module, model) -> the arrays of positions, by their names in our parameters.
+    inputs: what the model is called with.
+    pos:    positions of the tokens of a module, by its number of tokens, [T] or [T, A].
+    """
+
+    name: str
+    heads: int
+    fields: dict[str, Any]
+    params: Callable[[Any, Any], dict[str, torch.Tensor]]
+    inputs: Callable[[], dict[str, Any]]
+    pos: Callable[[int], np.ndarray]
+    form: str = "eager"  # of attention; NVIDIA's streaming encoder takes no mask of numbers
+
+
+def normal(*shape: int, seed: int = 0) -> torch.Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
+
+
+def by_head(weight: torch.Tensor, heads: int) -> torch.Tensor:
+    """A projection of sines, neighbours in pairs, as ours of halves: [R, H, C]."""
+    w_RD = weight.T
+    w_RD = torch.cat([w_RD[0::2], w_RD[1::2]])
+    return w_RD.reshape(len(w_RD), heads, -1)
+
+
+def rows_and_columns(module, model) -> dict[str, torch.Tensor]:
+    return {"rows": module.rel_pos_h, "columns": module.rel_pos_w}
+
+
+def conformer(module, model) -> dict[str, torch.Tensor]:
+    """Transformer-XL's of speech encoders."""
+    first = lambda *names: next(getattr(module, n) for n in names if hasattr(module, n))
+    u = first("bias_u", "pos_bias_u")
+    w = first("relative_k_proj", "linear_pos").weight
+    return {"u": u, "v": first("bias_v", "pos_bias_v"), "w": by_head(w, len(u))}
+
+
+def xlnet(module, model) -> dict[str, torch.Tensor]:
+    return {"u": module.r_w_bias, "v": module.r_r_bias, "w": module.r}
+
+
+def shaw(name: str, heads: int, backwards: bool) -> Callable:
+    """Vectors of offsets, which all heads share; backwards: those of j - i."""
+
+    def params(module, model) -> dict[str, torch.Tensor]:
+        table_RC = getattr(module, name).weight
+        table_RC = table_RC.flip(0) if backwards else table_RC
+        return {"keys": table_RC.expand(heads, -1, -1)}
+
+    return params
+
+
+def class_angle(module, model) -> dict[str, torch.Tensor]:
+    return {"angle_F": model.class_pos_emb[0]}
+
+
+def nothing(module, model) -> dict[str, torch.Tensor]:
+    return {}
+
+
+def row_major(rows: int, columns: int, prefix: int = 0, last: bool = False) -> Callable:
+    """Positions (row, column) of patches, or of a square window with that many tokens; tokens
+    before the patches, or after them, are (-1, n).
+    """
+
+    def pos(time: int) -> np.ndarray:
+        sizes = (rows, columns)
+        if time != rows * columns + prefix:
+            sizes = (int(time**0.5),) * 2
+        patches_T2 = np.indices(sizes).reshape(2, -1).T
+        before_T2 = np.array([(-1, n) for n in range(prefix)]).reshape(-1, 2)
+        parts = (patches_T2, before_T2) if last else (before_T2, patches_T2)
+        return np.concatenate(parts).astype(np.int32)
+
+    return pos
+
+
+def counted(time: int) -> np.ndarray:
+    return np.arange(time, dtype=np.int32)
+
+
+SMALL_SAM = {
+    "image_size": 64, "patch_size": 8, "window_size": 3, "global_attn_indexes": [1, 3],
+    "num_hidden_layers": 4, "output_channels": 8, "num_pos_feats": 8, "hidden_size": 32,
+    "num_attention_heads": 2, "mlp_dim": 32, "mlp_ratio": 1.0, "post_conv_in_channels": 8,
+    "post_conv_mid_channels": 8, "post_conv_out_channels": 8,
+}  # fmt: skip
+LAYERED = {"num_hidden_layers": 2}
+SPEECH = {
+    "hidden_size": 32, "num_attention_heads": 2, "intermediate_size": 32, **LAYERED,
+    "num_mel_bins": 16, "subsampling_conv_channels": 4, "conv_kernel_size": 3,
+    "num_key_value_heads": 2,
+}  # fmt: skip
+FAST = {
+    "hidden_size": 32, "encoder_layers": 2, "decoder_layers": 1, "encoder_num_attention_heads": 2,
+    "decoder_num_attention_heads": 2, "encoder_linear_units": 32, "decoder_linear_units": 32,
+    "vocab_size": 61, "num_mel_bins": 8, "speech_decoder_postnet_units": 8,
+    "duration_predictor_channels": 8, "energy_predictor_channels": 8,
+    "pitch_predictor_channels": 8, "max_source_positions": 100,
+}  # fmt: skip
+WAV2VEC2 = {
+    "hidden_size": 32, "num_attention_heads": 2, "intermediate_size": 32, **LAYERED,
+    "conv_dim": [8, 8], "conv_stride": [2, 2], "conv_kernel": [2, 2], "num_conv_pos_embeddings": 4,
+    "num_conv_pos_embedding_groups": 2, "num_feat_extract_layers": 2, "apply_spec_augment": False,
+    "max_source_positions": 100, "conv_depthwise_kernel_size": 3,
+}  # fmt: skip
+GRANITE = {
+    "hidden_dim": 32, "num_heads": 2, "dim_head": 16, "num_layers": 2, "context_size": 6,
+    "max_pos_emb": 8, "input_dim": 12, "output_dim": 8, "conv_kernel_size": 3,
+}  # fmt: skip
+
+
+def picture(side: int, height: int | None = None) -> Callable:
+    return lambda: {"pixel_values": normal(1, 3, height or side, side)}
+
+
+def features(name: str, time: int, width: int) -> Callable:
+    return lambda: {name: normal(1, time, width)}
+
+
+SAM = Watched(r"layers\.\d+\.attn$", 2, SMALL_SAM, rows_and_columns, picture(64), row_major(8, 8))
+PICTURE = {"hidden_size": 32, "num_attention_heads": 2, "intermediate_size": 32, **LAYERED}
+WATCHED: dict[str, Watched] = {
+    **{
+        kind: SAM
+        for kind in (
+            "deepseek_ocr2_sam_vision_model", "got_ocr2_vision", "pp_chart2table_vision",
+            "pp_formulanet_vision", "sam_hq_vision_model", "sam_vision_model", "slanext_vision",
+            "unlimited_ocr_sam_vision_model",
+        )
+    },
+    "vitdet": Watched(
+        r"layer\.\d+\.attention$", 2,
+        {**PICTURE, "image_size": 64, "pretrain_image_size": 64, "patch_size": 8,
+         "window_size": 3, "window_block_indices": [0], "use_relative_position_embeddings": True},
+        rows_and_columns, picture(64), row_major(8, 8),
+    ),
+    "seggpt": Watched(
+        r"layers\.\d+\.attention$", 2,
+        {**PICTURE, "image_size": [32, 16], "pretrain_image_size": 16, "patch_size": 4,
+         "mlp_dim": 32, "merge_index": 0, "intermediate_hidden_state_indices": [0, 1],
+         "decoder_hidden_size": 8},
+        rows_and_columns,
+        lambda: {"pixel_values": normal(1, 3, 16, 16), "prompt_pixel_values": normal(1, 3, 16, 16),
+                 "prompt_masks": normal(1, 3, 16, 16)},
+        row_major(8, 4),
+    ),
+    **{
+        kind: Watched(
+            r"layers\.\d+\.self_attn$", 2, SPEECH | more, conformer,
+            features("input_features", 80, 16), counted, "sdpa",
+        )
+        for kind, more in {
+            "parakeet_encoder": {},
+            "nemotron_asr_streaming_encoder": {
+                "default_num_lookahead_tokens": 2, "sliding_window": 4,
+            },
+        }.items()
+    },
+    "phi4_multimodal_audio": Watched(
+        r"encoders\.\d+\.self_attn$", 2,
+        {"hidden_size": 32, "num_attention_heads": 2, "intermediate_size": 32, "num_blocks": 2,
+         "input_size": 16, "nemo_conv_channels": 4, "ext_pw_out_channel": 32,
+         "bias_max_distance": 4, "conv_glu_type": "swish", "nemo_final_size": 2,
+         "depthwise_separable_out_channel": 32, "kernel_size": 3},
+        lambda module, model: {
+            "table": model.relative_attention_bias_layer.bias_values.weight.flip(0)
+        }, lambda: {"hidden_states": normal(1, 72, 16), "mask": None}, counted,
+    ),
+    "fastspeech2_conformer": Watched(
+        r"encoder\.conformer_layers\.\d+\.self_attn$", 2, FAST, conformer,
+        lambda: {"input_ids": torch.arange(9)[None] + 3}, counted,
+    ),
+    "wav2vec2-conformer": Watched(
+        r"layers\.\d+\.self_attn$", 2, WAV2VEC2, conformer,
+        lambda: {"input_values": normal(1, 40)}, counted,
+    ),
+    "wav2vec2-bert": Watched(
+        r"layers\.\d+\.self_attn$", 2,
+        {**WAV2VEC2, "feature_projection_input_dim": 12, "left_max_position_embeddings": 3,
+         "right_max_position_embeddings": 1},
+        shaw("distance_embedding", 2, True), features("input_features", 9, 12), counted,
+    ),
+    "xlnet": Watched(
+        r"layer\.\d+\.rel_attn$", 2, {"d_model": 32, "n_head": 2, "d_head": 16, "n_layer": 2,
+                                      "d_inner": 32, "vocab_size": 61},
+        xlnet, lambda: {"input_ids": torch.arange(9)[None] + 3}, counted,
+    ),
+    **{
+        kind: Watched(
+            r"layers\.\d+\.attn$", 2, GRANITE, shaw("rel_pos_emb", 2, False),
+            features("hidden_states", 12, 12), counted,
+        )
+        for kind in ("granite_speech_encoder", "granite_speech_plus_encoder")
+    },
+    "granite_speech5_encoder": Watched(
+        r"layers\.\d+\.self_attn$", 2,
+        {"hidden_size": 32, "num_attention_heads": 2, "head_dim": 16, "num_hidden_layers": 2,
+         "intermediate_size": 32, "context_size": 6, "max_position_embeddings": 8,
+         "num_mel_bins": 12, "input_dim": 12, "conv_kernel_size": 3, "num_key_value_heads": 2,
+         "output_dim": 8, "vocab_size": 8},
+        shaw("rel_pos_emb", 2, False), features("input_features", 12, 48), counted,
+    ),
+}  # fmt: skip
+
+
+AXIAL = {**PICTURE, "rope_parameters": {"rope_type": "axial", "rope_theta": 100.0}}
+
+
+def flat(patches: int, numbers: int) -> torch.Tensor:
+    """Patches of several pictures one after the other, as models of any resolution read them."""
+    return normal(patches, numbers)
+
+
+WATCHED |= {
+    "mlcd_vision_model": Watched(
+        r"layers\.\d+\.self_attn$", 2, {**AXIAL, "image_size": 32, "patch_size": 8},
+        class_angle, lambda: {"pixel_values": normal(1, 3, 32, 24)}, row_major(4, 3, 1),
+    ),
+    "step3p5_vision": Watched(
+        r"layers\.\d+\.self_attn$", 2,
+        {**AXIAL, "image_size": 32, "patch_size": 8, "mlp_ratio": 1.0},
+        nothing, lambda: {"pixel_values": normal(1, 3, 32, 24)}, row_major(4, 3),
+    ),
+    "llama4_vision_model": Watched(
+        r"layers\.\d+\.self_attn$", 2,
+        {**AXIAL, "image_size": 32, "patch_size": 8, "vision_output_dim": 32,
+         "projector_input_dim": 32, "projector_output_dim": 32, "intermediate_size": 128},
+        nothing, lambda: {"pixel_values": normal(1, 3, 32, 32)}, row_major(4, 4, 1, last=True),
+    ),
+    "inkling2_vision": Watched(
+        r"layers\.\d+\.self_attn$", 2, {**AXIAL, "patch_size": 4, "posemb_grid_size": 4,
+                                         "spatial_merge_size": 1, "projection_hidden_dim": 32,
+                                         "text_hidden_size": 32},
+        nothing,
+        lambda: {"pixel_values": normal(12, 4, 4, 3), "image_grid_thw": torch.tensor([[1, 4, 3]])},
+        row_major(4, 3, 1),
+    ),
+    **{
+        kind: Watched(
+            r"\.attn$|\.self_attn$", 2, {**AXIAL, "patch_size": 4, "pos_emb_height": 4,
+                                         "pos_emb_width": 4, "merge_size": 1,
+                                         "max_position_embeddings": 16, "layer_types": None},
+            nothing,
+            lambda: {"pixel_values": flat(16, 96), "grid_thw": torch.tensor([[1, 4, 4]])},
+            row_major(4, 4),
+        )
+        for kind in ("muse_glimmer_vision", "muse_spark_vision")
+    },
+    "sam3_vit_model": Watched(
+        r"layers\.\d+\.attention$", 2,
+        {**AXIAL, "image_size": 48, "pretrain_image_size": 16, "patch_size": 8, "window_size": 2,
+         "global_attn_indexes": [1]},
+        nothing, lambda: {"pixel_values": normal(1, 3, 48, 48)}, row_major(6, 6),
+    ),
+    "vjepa2": Watched(
+        r"encoder\.layer\.\d+\.attention$", 2,
+        {"hidden_size": 40, "num_attention_heads": 2, "num_hidden_layers": 1, "patch_size": 8,
+         "crop_size": 24, "frames_per_clip": 4, "tubelet_size": 2, "mlp_ratio": 1,
+         "pred_hidden_size": 24, "pred_num_attention_heads": 2, "pred_num_hidden_layers": 1,
+         "num_pooler_layers": 1},
+        nothing, lambda: {"pixel_values_videos": normal(1, 4, 3, 24, 24), "skip_predictor": True},
+        lambda time: np.indices((time // 9, 3, 3)).reshape(3, -1).T.astype(np.int32),
+    ),
+}  # fmt: skip
+
+
+def heads_of(module, x: torch.Tensor, names: tuple[str, ...], heads: int, at: int) -> np.ndarray:
+    """Queries (at 0) or keys (at 1) of a module, [1, T, H, C]."""
+    name = next(n for n in names if hasattr(module, n))
+    projection = getattr(module, name)
+    x = module.pre_norm(x) if hasattr(module, "pre_norm") else x
+    if isinstance(projection, torch.nn.Parameter):  # XLNet's; time is its first axis
+        return torch.einsum("ibh,hnd->bind", x, projection).numpy()
+    y = projection(x)
+    if name == "qkv":
+        y = y.reshape(1, -1, 3, y.shape[-1] // 3)[:, :, at]
+    if name == "to_kv":
+        y = y.chunk(2, dim=-1)[0]
+    return y.reshape(1, y.shape[-2] if y.ndim == 3 else -1, heads, y.shape[-1] // heads).numpy()
+
+
+@contextlib.contextmanager
+def softmaxes(seen: list[torch.Tensor]) -> Iterator[None]:
+    """Keeps what each softmax gives."""
+    plain, method = torch.softmax, torch.Tensor.softmax
+
+    def noted(x, *arguments, **options):
+        options.pop("_stacklevel", None)
+        y = method(x, *arguments, **options)
+        seen.append(y)
+        return y
+
+    def fused(q, k, v, attn_mask=None, scale=None, **options):
+        assert not options.get("is_causal")
+        if attn_mask is not None and attn_mask.dtype == torch.bool:
+            attn_mask = torch.zeros(attn_mask.shape).masked_fill(~attn_mask, -torch.inf)
+        scale = q.shape[-1] ** -0.5 if scale is None else scale
+        s = q @ k.transpose(-1, -2) * scale + (0 if attn_mask is None else attn_mask)
+        return noted(s, dim=-1) @ v
+
+    patches = (
+        ("torch.nn.functional.softmax", noted), ("torch.softmax", noted),
+        ("torch.Tensor.softmax", noted),
+        ("torch.nn.functional.scaled_dot_product_attention", fused),
+    )  # fmt: skip
+    with contextlib.ExitStack() as stack:
+        for name, function in patches:
+            stack.enter_context(mock.patch(name, function))
+        yield
+    assert torch.softmax is plain
+
+
+def watch(model, watched: Watched) -> dict[int, dict[str, np.ndarray]]:
+    """Queries, keys, weights, positions and parameters of each layer's attention, of the first
+    window of its picture.
+    """
+    layers: dict[int, dict[str, np.ndarray]] = {}
+    modules = [(n, m) for n, m in model.named_modules() if re.search(watched.name, n)]
+    weights: list[torch.Tensor] = []
+    hooks = []
+
+    def before(module, args, kwargs):
+        weights.clear()
+
+    def after(number, module, args, kwargs, output):
+        x = args[0] if args else kwargs["hidden_states"]
+        x = x[None] if x.ndim == 2 else x  # of patches of several pictures
+        first = x[:, :1] if hasattr(module, "r_w_bias") else x[:1]
+        q, k = (
+            heads_of(module, first, names, watched.heads, at)
+            for at, names in enumerate((QUERIES, KEYS))
+        )
+        p_BHQK = weights[-1].reshape(-1, watched.heads, *weights[-1].shape[-2:])
+        time = q.shape[1]
+        p_HQK = p_BHQK[0]
+        if p_HQK.shape[-1] < time:  # blocks of the batch
+            p_HQK = torch.stack([torch.block_diag(*p_BHQK[:, h]) for h in range(watched.heads)])
+        params = {name: x.detach().numpy() for name, x in watched.params(module, model).items()}
+        layers.setdefault(number, {
+            "q": q, "k": k, "weights": p_HQK[None].numpy(), "pos": watched.pos(time)[None],
+            **{f"params/{name}": x for name, x in params.items()},
+        })  # fmt: skip
+
+    for number, (_, module) in enumerate(modules):
+        hooks.append(module.register_forward_pre_hook(before, with_kwargs=True))
+        call = lambda *given, number=number: after(number, *given)
+        hooks.append(module.register_forward_hook(call, with_kwargs=True))
+    with torch.no_grad(), softmaxes(weights):
+        model(**watched.inputs())
+    for hook in hooks:
+        hook.remove()
+    return layers

@@ -1,0 +1,170 @@
+"""What small random models of pictures, points and video of transformers add to their tokens."""
+
+# pyright: reportMissingImports=false
+
+import importlib
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+
+class Added(NamedTuple):
+    """A small model's config, and what it adds to tokens.
+
+    pos:    positions, [T, A].
+    code:   [T, D].
+    params: parameters of ours by name.
+    """
+
+    config: dict[str, Any]
+    pos: np.ndarray
+    code: torch.Tensor
+    params: dict[str, torch.Tensor]
+
+
+def normal(*shape: int, seed: int = 0) -> torch.Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
+
+
+def grid(*sizes: int, prefix: int = 0) -> np.ndarray:
+    """Positions of a grid, row by row, after tokens (-1, ..., n)."""
+    patches_TA = np.indices(sizes).reshape(len(sizes), -1).T
+    before_TA = np.full((prefix, len(sizes)), -1)
+    before_TA[:, -1] = np.arange(prefix)
+    if len(sizes) == 3:
+        before_TA[:, 1] = -1
+    return np.concatenate([before_TA, patches_TA]).astype(np.int32)
+
+
+def module_of(cls, name: str) -> type:
+    """The class with this ending in the file of the model of a config."""
+    path = cls.__module__.replace("configuration_", "modeling_")
+    members = vars(importlib.import_module(path))
+    return next(thing for key, thing in members.items() if key.endswith(name))
+
+
+def difference(module, parameters: list[torch.nn.Parameter], *inputs: Any) -> torch.Tensor:
+    """What a module adds by parameters: its output less that with all of them zero, [T, D]."""
+    with torch.no_grad():
+        for n, parameter in enumerate(parameters):
+            parameter.copy_(normal(*parameter.shape, seed=n + 1))
+        kept = [parameter.clone() for parameter in parameters]
+        first = lambda output: output[0] if isinstance(output, tuple) else output
+        output = first(module(*inputs))
+        for parameter in parameters:
+            parameter.zero_()
+        code = output - first(module(*inputs))
+        for parameter, weight in zip(parameters, kept, strict=True):
+            parameter.copy_(weight)
+    return code[0]
+
+
+def points(cls) -> Added:
+    """Segment Anything's points (row, column), in pixels of a picture of 32 x 32."""
+    fields = {"image_size": 32, "patch_size": 8, "hidden_size": 16}
+    config = cls(**fields)
+    config.num_pos_feats, config.scale = 8, getattr(config, "scale", 1)
+    module = module_of(cls, "PositionalEmbedding")(config)
+    pos_T2 = np.array([[0, 0], [3, 7], [31, 2], [12, 12], [5, 30]], np.int32)
+    with torch.no_grad():
+        given = torch.tensor(pos_T2[:, ::-1].copy()).float() + 0.5  # (x, y)
+        code_TD = module(given[None, None], (32, 32))[0, 0]
+    freq_2F = module.positional_embedding.detach().flip(0) * 4 * math.pi / 32
+    return Added(fields, pos_T2, code_TD, {"freq_2F": freq_2F})
+
+
+def spectrogram(cls) -> Added:
+    fields = {"num_mel_bins": 36, "max_length": 46, "hidden_size": 16}
+    module = module_of(cls, "ASTEmbeddings")(cls(**fields)).eval()
+    table = module.position_embeddings
+    code_TD = difference(module, [table], normal(1, 46, 36))
+    return Added(fields, grid(3, 4, prefix=2), code_TD, {"table": table[0].detach()})
+
+
+def vit_mae(cls) -> Added:
+    fields = {"image_size": 64, "patch_size": 16, "hidden_size": 16}
+    module = module_of(cls, "ViTMAEEmbeddings")(cls(**fields))
+    module.initialize_weights()
+    return Added(fields, grid(4, 4, prefix=1), module.position_embeddings[0].detach(), {})
+
+
+def aimv2_native(cls) -> Added:
+    fields = {"image_size": 56, "patch_size": 14, "hidden_size": 16, "is_native": True}
+    module = module_of(cls, "Aimv2VisionEmbeddings")(cls(**fields))
+    with torch.no_grad():
+        for parameter in module.parameters():
+            parameter.zero_()
+        code_TD = module(normal(1, 3, 42, 70))[0]
+    return Added(fields, grid(3, 5), code_TD, {})
+
+
+def aimv2(cls) -> Added:
+    fields = {"image_size": 56, "patch_size": 14, "hidden_size": 16}
+    module = module_of(cls, "Aimv2VisionEmbeddings")(cls(**fields))
+    table = module.position_embedding.weight
+    code_TD = difference(module, [table], normal(1, 3, 56, 56))
+    return Added(fields, grid(4, 4), code_TD, {"table": table.detach()})
+
+
+def vitpose(cls) -> Added:
+    fields = {"image_size": [64, 48], "patch_size": [16, 16], "hidden_size": 16}
+    module = module_of(cls, "VitPoseBackboneEmbeddings")(cls(**fields)).eval()
+    table = module.position_embeddings
+    code_TD = difference(module, [table], normal(1, 3, 64, 48))
+    return Added(fields, grid(4, 3), code_TD, {"table": table[0].detach()})
+
+
+def vivit(cls) -> Added:
+    fields = {"image_size": 32, "num_frames": 4, "tubelet_size": [2, 16, 16], "hidden_size": 16}
+    module = module_of(cls, "VivitEmbeddings")(cls(**fields)).eval()
+    table = module.position_embeddings
+    code_TD = difference(module, [table], normal(1, 4, 3, 32, 32))
+    return Added(fields, np.arange(9, dtype=np.int32), code_TD, {"table": table[0].detach()})
+
+
+def timesformer(cls) -> Added:
+    """Its tokens follow each other by patch, then by frame."""
+    fields = {"image_size": 32, "patch_size": 8, "num_frames": 3, "hidden_size": 16}
+    module = module_of(cls, "TimesformerEmbeddings")(cls(**fields)).eval()
+    tables = [module.position_embeddings, module.time_embeddings]
+    code_TD = difference(module, tables, normal(1, 3, 3, 32, 32))
+    by_patch = grid(3, 4, 4).reshape(3, 16, 3).swapaxes(0, 1).reshape(-1, 3)
+    pos_T3 = np.concatenate([np.array([[-1, -1, 0]], np.int32), by_patch])
+    return Added(fields, pos_T3, code_TD, {"table": tables[0][0].detach(),
+                                           "table of frames": tables[1][0].detach()})  # fmt: skip
+
+
+def flat_grid(name: str, table: str, fields: dict[str, Any], rows: int, columns: int) -> Callable:
+    """A module that takes patches of pictures of any size, and their numbers."""
+
+    def added(cls) -> Added:
+        module = module_of(cls, name)(cls(**fields)).eval()
+        weight = getattr(module, table).weight
+        size = fields["patch_size"]
+        numbers = getattr(cls(**fields), "patch_temporal", 1) * 3 * size**2
+        sizes = torch.tensor([[1, rows, columns]])
+        inputs = (normal(rows * columns, numbers), sizes)
+        code = difference(module, [weight], *inputs)
+        code_TD = code if code.ndim == 2 else code[None]
+        return Added(fields, grid(rows, columns), code_TD, {"table": weight.detach()})
+
+    return added
+
+
+POINTS = (
+    "edgetam_prompt_encoder", "edgetam_video_prompt_encoder", "sam2_prompt_encoder",
+    "sam2_video_prompt_encoder", "sam3_tracker_prompt_encoder",
+    "sam3_tracker_video_prompt_encoder", "sam_hq_prompt_encoder", "sam_prompt_encoder",
+)  # fmt: skip
+ADDED: dict[str, dict[str, Callable[[Any], Added]]] = {
+    **{kind: {"": points} for kind in POINTS},
+    "aimv2_vision_model": {"": aimv2, "native": aimv2_native},
+    "audio-spectrogram-transformer": {"": spectrogram},
+    "timesformer": {"": timesformer},
+    "vit_mae": {"": vit_mae},
+    "vitpose_backbone": {"": vitpose},
+    "vivit": {"": vivit},
+}
