@@ -158,6 +158,9 @@ def evaluation(
         raise FieldError("step", f"{step}: {run} has no such checkpoint{has}")
     done = every[-1] if step is None else step
     chosen = [n for n, steps in trained.items() if done in steps and encoding in ("", n)]
+    if encodings and len(chosen) > 1:
+        reason = f"{run} trained {', '.join(chosen)}; choose whose weights {encodings[0]} reads"
+        raise FieldError("encoding", reason)
     if left := [n for n in trained if n not in chosen and not encoding]:
         print(f"{run}: no checkpoint at step {done} of {', '.join(left)}, left out", flush=True)
     parts = [encoding, f"step{step}" if step else "", *map(str, lengths), *encodings]

@@ -21,8 +21,8 @@ def page(run: StoredRun) -> tuple[str, list[Section]]:
     trained = summary.train_length
     how = (
         "Each row is an encoding, each column a length that the same weights were tested at. They "
-        f"were trained at length {trained}; the columns to its right are extrapolation. The best "
-        "mean in each column is bold, with all that are printed alike; none is, where all are."
+        f"were trained at length {trained}; longer ones are extrapolation. The best mean of each "
+        "column is bold, and so are those that print the same; nothing is bold where all do."
     )
     parts = [how, results(summary), *_contexts(summary)]
     parts.append(Section("Every seed", [every_seed(summary)], folded=True))

@@ -30,7 +30,7 @@ CONTEXT = {  # what each baseline reads before the byte that it predicts
     "gzip_250": "250 bytes, untrained",
     "gzip": "32 KiB, untrained",
     "lzma": "all test bytes before, untrained",
-    "lzma_after_train": "all test bytes before and 2 MiB of training text",
+    "lzma_after_train": "all test bytes before and up to 2 MiB of training text",
 }
 
 

@@ -13,6 +13,7 @@ import pytest
 
 import experiments
 from configs import common
+from experiments.compare import loading
 from posenc_jax import full, lab
 from posenc_jax.lab import runs
 from posenc_jax.options import FieldError
@@ -154,6 +155,19 @@ def test_what_cannot_be_evaluated_is_one_line(run, flags, said, capsys):
     assert line.startswith(f"error: {said.format(run=run)}"), line
     assert line.count("\n") == 1
     assert sorted(path.name for path in (run / "evaluations").glob("*")) == before
+
+
+def test_of_a_run_of_several_encodings_the_one_whose_weights_are_read_is_named(run, monkeypatch):
+    config = loading.read_config(run)
+    names = config.encoding.model_copy(update={"name": "rope,alibi"})
+    both = config.model_copy(update={"encoding": names})
+    monkeypatch.setattr(loading, "read_config", lambda folder: both)
+    monkeypatch.setattr(loading.source, "steps", lambda folder, name: [4])
+    with pytest.raises(
+        FieldError, match=r"^encoding: \S+ trained rope, alibi; choose whose weights"
+    ):
+        loading.evaluation(run, encodings=("rope", "yarn"))
+    assert loading.evaluation(run, encodings=("yarn",), encoding="rope")[0]["start"]["step"] == 4
 
 
 def _refused(config, workdir) -> int:
