@@ -128,6 +128,8 @@ def matching(chip: str, only: str) -> list[str]:
 
     def can_be(name: str) -> bool:
         kind, method, form, *_ = name.split("/")
+        if kind == "lm":
+            return (form == "1") == (not COMPILED[chip].slices)
         if kind != "attention" or form == "dense":
             return True
         with compile_for(COMPILED[chip].backend):
@@ -219,7 +221,7 @@ def models_table(raw: Mapping[str, Any]) -> str:
                 f"`lm.py:{size}`", f"{count} {chip}", f"{model['parameters'] / 1e6:,.0f}",
                 f"{model['tokens_per_step']:,}",
                 f"{(program['arguments'] + program['temporary']) / 1e9:.1f}",
-                "{1:,.0f} MB, {0}".format(*max(sent, key=lambda kind: kind[1])),
+                "{1:,.0f} MB, {0}".format(*max(sent, key=lambda kind: kind[1])) if sent else "",
                 *(f"{speed:,.0f}" for speed in speeds),
                 *(f"{tokens / speed * int(count) / 3600:,.1f}" for speed in speeds),
             ])  # fmt: skip

@@ -46,7 +46,9 @@ settings.load_profile("default")
 
 # Not for processes that tests start and kill: they could leave half an entry.
 KEPT = os.environ.pop("JAX_COMPILATION_CACHE_DIR", None)
-_own = tempfile.TemporaryDirectory(prefix="posenc_jax-")  # lives as long as the process
+_temporary_folder = tempfile.TemporaryDirectory(
+    prefix="posenc_jax-"
+)  # lives as long as the process
 BATTERY = "/test_(catalogue|adapters)"
 _worker_of: dict[str, str] = {}  # by group
 
@@ -54,12 +56,14 @@ _worker_of: dict[str, str] = {}  # by group
 def pytest_configure(config):
     """Each worker has a cache of compiled programs, since JAX's is not made for several writers."""
     worker = getattr(config, "workerinput", {})
-    folder = Path(worker.get("compiled", KEPT or _own.name)) / worker.get("workerid", "alone")
+    folder = Path(worker.get("compiled", KEPT or _temporary_folder.name)) / worker.get(
+        "workerid", "alone"
+    )
     jax.config.update("jax_compilation_cache_dir", str(folder))
 
 
 def pytest_configure_node(node):
-    node.workerinput["compiled"] = KEPT or _own.name
+    node.workerinput["compiled"] = KEPT or _temporary_folder.name
 
 
 @pytest.fixture(scope="module")
@@ -128,8 +132,8 @@ def pytest_xdist_make_scheduler(config, log):
 def pytest_runtest_logreport(report):
     """Checks that each group is on one worker: with pytest 9.2 xdist's own mark has no effect."""
     if hasattr(report, "worker_id"):
-        known = _worker_of.setdefault(group(report.nodeid), report.worker_id)
-        assert known == report.worker_id, f"{group(report.nodeid)} is on two workers"
+        worker = _worker_of.setdefault(group(report.nodeid), report.worker_id)
+        assert worker == report.worker_id, f"{group(report.nodeid)} is on two workers"
 
 
 @pytest.hookimpl(tryfirst=True)  # before -m looks at the marks

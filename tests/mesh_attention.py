@@ -130,15 +130,15 @@ def difference(
 
 
 def main() -> None:
-    given = arguments(__doc__, KINDS, trace="trace the cases, and compile nothing")
-    kinds = [getattr(given, kind) for kind in KINDS]
+    flags = arguments(__doc__, KINDS, trace="trace the cases, and compile nothing")
+    kinds = [getattr(flags, kind) for kind in KINDS]
     cases = [
         (name, form, *others)
-        for name, form, *others in itertools.product(given.names, *kinds)
+        for name, form, *others in itertools.product(flags.names, *kinds)
         if form != "blockwise" or in_blocks(encoding_of(name))
     ]
-    compare = functools.partial(difference, trace=given.trace)
-    run_cases(SOME if given.some else cases, compare, RELATIVE, given.sample)
+    compare = functools.partial(difference, trace=flags.trace)
+    run_cases(SOME if flags.some else cases, compare, RELATIVE, flags.sample)
 
 
 if __name__ == "__main__":

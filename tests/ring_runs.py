@@ -59,7 +59,12 @@ def difference(*case: Any) -> float:
     draw = lambda groups: jnp.asarray(rng.normal(size=(2, TIME, groups, HEAD)), jnp.float32)
     groups = 2 if c.full else HEADS
     g, x = draw(HEADS), draw(HEADS).reshape(2, TIME, -1)
-    own = draw(HEADS), draw(groups), draw(groups), jnp.asarray(rng.normal(size=HEADS), jnp.float32)
+    arrays = (
+        draw(HEADS),
+        draw(groups),
+        draw(groups),
+        jnp.asarray(rng.normal(size=HEADS), jnp.float32),
+    )
     segment_BT = np.ones((2, TIME), np.int32)
     segment_BT[1, 5:] = 2
     if c.full:
@@ -90,8 +95,8 @@ def difference(*case: Any) -> float:
 
         return jax.jit(jax.value_and_grad(loss, argnums=(0, 1, 2, 3, 4), has_aux=True))
 
-    (_, alone), slopes = value(lambda *given: run(attend, *given), lambda x: x)(params, *own)
-    (_, actual), ring_slopes = value(by_ring, move)(params, *own)
+    (_, alone), slopes = value(lambda *given: run(attend, *given), lambda x: x)(params, *arrays)
+    (_, actual), ring_slopes = value(by_ring, move)(params, *arrays)
     wanted = jax.tree.leaves((move(alone), slopes))
     assert all(np.isfinite(leaf).all() for leaf in wanted), "one device gives NaN"
     pairs = zip(jax.tree.leaves((actual, ring_slopes)), wanted, strict=True)

@@ -46,9 +46,9 @@ runpy.run_path(sys.argv[0], run_name="__main__")
 
 def start(config: Path, folder: Path, *flags: str) -> subprocess.Popen:
     """The sweep in a process group of its own, pinned to one core."""
-    own = ["scripts/sweep.py", f"--config={config}", f"--folder={folder}", *flags]
+    command = ["scripts/sweep.py", f"--config={config}", f"--folder={folder}", *flags]
     return subprocess.Popen(
-        [sys.executable, "-c", PINNED, *own],
+        [sys.executable, "-c", PINNED, *command],
         cwd=ROOT,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,

@@ -89,16 +89,16 @@ def modules():
 @pytest.mark.parametrize("name", EVERY_METHOD)
 def test_flax_attends_with_every_method(name):
     """Linen, and NNX with fewer heads of keys, as `attend` between their own projections."""
-    layer, (linen, params, own) = of_method(name), modules()
+    layer, (linen, params, layer_params) = of_method(name), modules()
     plain = params["params"]["MultiHeadDotProductAttention_0"]
     q, k, v = (
         jnp.einsum("btd,dhc->bthc", X, plain[s]["kernel"]) for s in ("query", "key", "value")
     )
     wanted = jnp.einsum("bthc,hcd->btd", attend(q, k, v, layer), plain["out"]["kernel"])
     assert gap(linen.apply(params, X, layer), wanted) < 1e-5
-    of_nnx = own.attention
+    of_nnx = layer_params.attention
     wanted = of_nnx.out(attend(of_nnx.query(X), of_nnx.key(X), of_nnx.value(X), layer))
-    assert gap(own(X, layer), wanted) < 1e-5
+    assert gap(layer_params(X, layer), wanted) < 1e-5
     bare = nnx.dot_product_attention(q, k, v)
     assert gap(attend(q, k, v, layer), bare) > 1e-2, "control: positions and mask must be seen"
 
@@ -111,10 +111,10 @@ METHODS = ["rope", "t5", "tupe", "fox", "stick_breaking", "gta", "repo"]
 def test_linen_attends_with_positions(name):
     model, layer, other = Linen(), layer_of(name), layer_of("nope")
     params = model.init(jax.random.key(2), X, layer)
-    own = params["params"]["MultiHeadDotProductAttention_0"]
-    project = lambda side: jnp.einsum("btd,dhc->bthc", X, own[side]["kernel"])
+    params_of_attention = params["params"]["MultiHeadDotProductAttention_0"]
+    project = lambda side: jnp.einsum("btd,dhc->bthc", X, params_of_attention[side]["kernel"])
     o_BTHC = attend(project("query"), project("key"), project("value"), layer)
-    out = jnp.einsum("bthc,hcd->btd", o_BTHC, own["out"]["kernel"])
+    out = jnp.einsum("bthc,hcd->btd", o_BTHC, params_of_attention["out"]["kernel"])
     apply = jax.jit(lambda params, layer: jnp.asarray(model.apply(params, X, layer)))
     assert gap(apply(params, layer), out) < 1e-5
     assert gap(apply(params, other), out) > 1e-2, "control: another method"
@@ -124,13 +124,13 @@ def test_linen_attends_with_positions(name):
 @pytest.mark.parametrize("name", METHODS)
 def test_nnx_attends_with_positions(name):
     model, layer, other = Nnx(nnx.Rngs(0)), layer_of(name), layer_of("nope")
-    own = model.attention
-    q, k, v = own.query(X), own.key(X), own.value(X)
-    out = own.out(attend(q, k, v, layer))
-    made = nnx.jit(lambda model, layer: model(X, layer))(model, layer)
-    assert gap(made, out) < 1e-5
+    attention = model.attention
+    q, k, v = attention.query(X), attention.key(X), attention.value(X)
+    out = attention.out(attend(q, k, v, layer))
+    output = nnx.jit(lambda model, layer: model(X, layer))(model, layer)
+    assert gap(output, out) < 1e-5
     assert gap(model(X, other), out) > 1e-2, "control: another method"
-    assert own.attention_fn is nnx.dot_product_attention
+    assert attention.attention_fn is nnx.dot_product_attention
     grads = nnx.grad(lambda model: (model(X, layer) ** 2).sum())(model)
     assert all(jnp.abs(leaf).max() > 0 for leaf in jax.tree.leaves(grads["attention"]["query"]))
 
@@ -164,15 +164,20 @@ def options_of_flax():
 def test_options_of_flax_do_what_they_do_in_flax(case):
     """Without positions as Flax's own attention; with `alibi` as `attend` with the same options."""
     options, (q, k, v) = options_of_flax()[case], drawn(groups=HEADS)
-    own = {**options, "mask": options["mask"].astype(bool)} if "mask" in options else options
-    wanted = nnx.dot_product_attention(q, k, v, **own)
+    mask_options = (
+        {**options, "mask": options["mask"].astype(bool)} if "mask" in options else options
+    )
+    wanted = nnx.dot_product_attention(q, k, v, **mask_options)
     assert gap(attention_fn(encoder_layer("nope"))(q, k, v, **options), wanted) < 1e-5
     bare = nnx.dot_product_attention(q, k, v)
     off = gap(wanted, bare)
     assert off < 1e-5 if case == "deterministic" else off > 1e-2, "control: the option is seen"
     layer = encoder_layer("alibi")
     got = attention_fn(layer)(q, k, v, **options)
-    with_bias = {**own, "bias": layer.bias() + own.get("bias", jnp.zeros((1, 1, 1, 1)))}
+    with_bias = {
+        **mask_options,
+        "bias": layer.bias() + mask_options.get("bias", jnp.zeros((1, 1, 1, 1))),
+    }
     assert gap(got, nnx.dot_product_attention(q, k, v, **with_bias)) < 1e-5
     assert gap(got, wanted) > 1e-2, "control: positions are seen"
 
@@ -181,9 +186,9 @@ def test_options_of_flax_do_what_they_do_in_flax(case):
 def test_masks_and_dropout_of_flax_modules():
     """Linen's and NNX's modules with our attention and with their own, on the same keys."""
     mask, fn = nn.make_causal_mask(X[..., 0]), attention_fn(encoder_layer("nope"))
-    given: dict[str, Any] = {"dropout_rate": 0.4, "deterministic": False}
+    options_of_flax: dict[str, Any] = {"dropout_rate": 0.4, "deterministic": False}
     plain, ours = (
-        nn.MultiHeadDotProductAttention(HEADS, attention_fn=f, **given)
+        nn.MultiHeadDotProductAttention(HEADS, attention_fn=f, **options_of_flax)
         for f in (nn.dot_product_attention, fn)
     )
     rngs = {"dropout": jax.random.key(3)}
@@ -237,12 +242,12 @@ def test_flax_decodes_with_a_cache_of_its_own(name):
 
     linen = lambda fn, **options: nn.MultiHeadDotProductAttention(HEADS, attention_fn=fn, **options)
     held = linen(attention_fn(whole), decode=True).init(jax.random.key(2), x)
-    own, cache = held["params"], held["cache"]
-    wanted = linen(attention_fn(whole)).apply({"params": own}, x)
+    own_params, cache = held["params"], held["cache"]
+    wanted = linen(attention_fn(whole)).apply({"params": own_params}, x)
 
     @jax.jit
     def linen_step(cache, x_B1D, n):
-        variables = {"params": own, "cache": cache}
+        variables = {"params": own_params, "cache": cache}
         return linen(stepping(n), decode=True).apply(variables, x_B1D, mutable=["cache"])
 
     for n in range(time):

@@ -72,7 +72,7 @@ def test_attention_to_two_parts_of_the_keys_merges(form):
     whole = lambda q: attend(q, k, v, view("alibi", form=form).layer(0), return_lse=True)
     for one, other in zip(actual(q), whole(q), strict=True):
         assert gap(jnp.exp(one), jnp.exp(other)) < 1e-5
-    slope = lambda of: jax.grad(lambda q: (of(q)[0] * g).sum())(q)
+    slope = lambda slope_of: jax.grad(lambda q: (slope_of(q)[0] * g).sum())(q)
     assert gap(slope(actual), slope(whole)) < 1e-5
     mean = lambda q: ((part(q, 0, 5)[0] + part(q, 5, TIME)[0]) / 2,)
     assert gap(mean(q)[0], whole(q)[0]) > 0.1, "control"

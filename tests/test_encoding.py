@@ -97,8 +97,8 @@ def test_movers_add_up_and_a_chain_of_movers_is_a_mover():
 
 
 def test_a_part_with_positions_of_its_own_leaves_the_others_unchanged():
-    own = adder()._replace(place=lambda key, at: at.pos_BT * 0)
-    both = chain(own, adder())
+    encoding = adder()._replace(place=lambda key, at: at.pos_BT * 0)
+    both = chain(encoding, adder())
     embedded = both.embed(both.init(KEY, DIMS), jnp.zeros((1, 5, 1)), shown(both))
     np.testing.assert_array_equal(embedded[0, :, 0], POS[0])
 

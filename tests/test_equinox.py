@@ -48,10 +48,10 @@ def test_equinox_turns_heads_or_a_line_says_what_to_use(name):
 @pytest.mark.parametrize("name", METHODS)
 def test_equinox_attends_with_positions(name):
     layer, x = layer_of(name, SEGMENT, x=ROW), ROW[0]
-    made = MODULE(x, x, x, layer)
-    assert gap(made, attended(layer)) < 1e-5
+    output = MODULE(x, x, x, layer)
+    assert gap(output, attended(layer)) < 1e-5
     other = MODULE(x, x, x, layer_of("nope", SEGMENT, x=ROW))
-    assert gap(made, other) > 1e-3, "control: another method"
+    assert gap(output, other) > 1e-3, "control: another method"
 
 
 @pytest.mark.thorough
@@ -60,8 +60,8 @@ def test_equinox_differentiates_and_maps_over_rows():
     rows = jnp.concatenate([ROW, ROW[:, ::-1]])
 
     def loss(module):
-        one = lambda x_TD: module(x_TD, x_TD, x_TD, layer_of("fox", SEGMENT, x=x_TD[None]))
-        return (jax.vmap(one)(rows) ** 2).sum()
+        row_of = lambda x_TD: module(x_TD, x_TD, x_TD, layer_of("fox", SEGMENT, x=x_TD[None]))
+        return (jax.vmap(row_of)(rows) ** 2).sum()
 
     grads = eqx.filter_grad(loss)(MODULE)
     assert all(jnp.abs(leaf).max() > 0 for leaf in jax.tree.leaves(grads.query_proj))
@@ -74,9 +74,9 @@ def test_equinox_differentiates_and_maps_over_rows():
 def test_equinox_takes_sinks_and_caps():
     layer, x = layer_of("rope", SEGMENT, x=ROW), ROW[0]
     options = {"sink_H": jnp.ones(HEADS), "cap": 1.0}
-    made = MODULE(x, x, x, layer, **options)
-    assert gap(made, attended(layer, **options)) < 1e-5
-    assert gap(made, attended(layer)) > 1e-3, "control: without them"
+    output = MODULE(x, x, x, layer, **options)
+    assert gap(output, attended(layer, **options)) < 1e-5
+    assert gap(output, attended(layer)) > 1e-3, "control: without them"
 
 
 @pytest.mark.parametrize("shape", [(TIME, TIME), (HEADS, TIME, TIME)])

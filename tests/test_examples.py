@@ -35,8 +35,8 @@ def notebook(path: Path) -> dict:
 
 
 def shown(path: Path) -> list[tuple[str, str]]:
-    made = notebook(path)["cells"]
-    return [(cell["cell_type"], "".join(cell["source"])) for cell in made]
+    cells = notebook(path)["cells"]
+    return [(cell["cell_type"], "".join(cell["source"])) for cell in cells]
 
 
 def run(script: Path) -> subprocess.CompletedProcess:

@@ -53,10 +53,10 @@ def imports(module: str, source: str) -> Iterator[str]:
 
 def broken(module: str, source: str) -> list[str]:
     """The rules that a module breaks, one line each."""
-    own = row_of(module)
-    if own is None:
+    row = row_of(module)
+    if row is None:
         return [f"{module} has no floor; give it a row in docs/design.md"]
-    checked = (complaint(module, own, name) for name in sorted(set(imports(module, source))))
+    checked = (complaint(module, row, name) for name in sorted(set(imports(module, source))))
     return [f"{module} {line}" for line in checked if line]
 
 

@@ -32,13 +32,13 @@ x = jax.random.normal(jax.random.key(2), (1, TIME, DIMS.model))
 def cut(params, encoding: Encoding, dims: Dims, start: int, count: int):
     """What `jax.shard_map` gives a device of parameters that are spread as `head_specs` says."""
 
-    def one(leaf, spec):
+    def shard(leaf, spec):
         for axis, name in enumerate(spec):
             if name:
                 leaf = jax.lax.slice_in_dim(leaf, start, start + count, axis=axis)
         return leaf
 
-    return jax.tree.map(one, params, head_specs(encoding, dims, "heads"))
+    return jax.tree.map(shard, params, head_specs(encoding, dims, "heads"))
 
 
 def both(encoding: Encoding, name: str, told=True, groups=DIMS.heads, **options) -> tuple:

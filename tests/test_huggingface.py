@@ -45,16 +45,16 @@ def ours(config, row, actual):
     assert isinstance(encoding, Encoding)
     time = actual["code"].shape[1] if "code" in actual else actual["0/q"].shape[1]
     at = standing(actual["pos"] if "pos" in actual else np.arange(time)[None])
-    own = {name: array for name, array in actual.items() if name.startswith("params/")}
+    own_arrays = {name: array for name, array in actual.items() if name.startswith("params/")}
     if "code" in actual:
         assert encoding.embed is not None
-        params = filled(encoding.init(jax.random.key(0), Dims(WIDTH, 1, WIDTH)), own)
+        params = filled(encoding.init(jax.random.key(0), Dims(WIDTH, 1, WIDTH)), own_arrays)
         zeros = jnp.zeros((1, time, WIDTH), float)
         return {"code": encoding.embed(params, zeros, place(encoding, None, at))}
     heads, head = actual["0/q"].shape[2:]
     layers = sum(name.endswith("/weights") for name in actual)
     dims = Dims(WIDTH, heads, head, layers)
-    params = filled(encoding.init(jax.random.key(0), dims), own)
+    params = filled(encoding.init(jax.random.key(0), dims), own_arrays)
     view = frame(encoding, params, at, dims, causal=row["causal"], form="dense")
     made = {}
     for n in range(layers):
@@ -73,9 +73,9 @@ def test_encoding_of_a_config_is_the_models(row):
     with jax.enable_x64(True):
         saved = jax.jit(lambda: ours(row["saved"], row, actual))()
         read = ours(row["config"], row, actual)
-        for name, made in read.items():
-            assert gap(made, actual[name]) < 1e-5, name
-            assert gap(saved[name], made) < 1e-6, name
+        for name, encoding in read.items():
+            assert gap(encoding, actual[name]) < 1e-5, name
+            assert gap(saved[name], encoding) < 1e-6, name
         try:
             other = ours(wrong, row, actual)
         except (AssertionError, FieldError):  # a table of another size

@@ -305,7 +305,7 @@ def attends(encoding, heads=HEADS, head=HEAD, count=1, axes=1, causal=True):
 
 def turned(freq_F, pairing="half", sign=1, width=HEAD):
     """Queries and keys as `attends` draws them, their first or last channels turned, NumPy."""
-    made = []
+    turned_values = []
     for n in (0, 1):
         x_THC = np.array(jax.random.normal(jax.random.key(n), (1, TIME, HEADS, HEAD))[0], float)
         angle_T1F = sign * np.arange(TIME)[:, None, None] * freq_F
@@ -314,8 +314,8 @@ def turned(freq_F, pairing="half", sign=1, width=HEAD):
         a, b = np.moveaxis(pair(part), -2 if pairing == "half" else -1, 0)
         cos, sin = np.cos(angle_T1F), np.sin(angle_T1F)
         both = np.stack([a * cos - b * sin, b * cos + a * sin], -2 if pairing == "half" else -1)
-        made.append(np.concatenate([x_THC[..., :-width], both.reshape(part.shape)], -1))
-    return made
+        turned_values.append(np.concatenate([x_THC[..., :-width], both.reshape(part.shape)], -1))
+    return turned_values
 
 
 def softmax(q_THC, k_THC, factor=1.0):

@@ -248,10 +248,10 @@ def test_documents_are_numbered_by_their_first_token():
 
 def test_replacing_segments_makes_again_what_was_made_of_them():
     at, other = full(1, 4), [[1, 1, 2, 2]]
-    made = at.replace(segment_BT=other)
-    assert made.counted
-    assert made.pos_BT.tolist() == [[0, 1, 0, 1]]
-    assert made.length_BT.tolist() == [[2] * 4]
+    replaced = at.replace(segment_BT=other)
+    assert replaced.counted
+    assert replaced.pos_BT.tolist() == [[0, 1, 0, 1]]
+    assert replaced.length_BT.tolist() == [[2] * 4]
     own = layout(pos_BT=jnp.array([[5, 6, 7, 8]])).replace(segment_BT=other)
     assert own.pos_BT.tolist() == [[5, 6, 7, 8]]
     assert own.length_BT.tolist() == [[2] * 4]
@@ -416,11 +416,11 @@ def test_a_traced_layer_that_does_not_exist_gives_nan(name):
     params = stir(encoding.init(jax.random.key(0), DIMS), 3)
     q = jax.random.normal(jax.random.key(1), (2, 3, 2, 8))
     view = frame(encoding, params, full(2, 3), DIMS)
-    one = lambda n: attend(q, q, q, view.layer(n, q.reshape(2, 3, 16)))
-    actual = jax.lax.scan(lambda _, n: (None, one(n)), None, jnp.arange(-1, 3))[1]
+    at_number = lambda n: attend(q, q, q, view.layer(n, q.reshape(2, 3, 16)))
+    actual = jax.lax.scan(lambda _, n: (None, at_number(n)), None, jnp.arange(-1, 3))[1]
     assert np.isnan(actual[0]).all()
     assert np.isnan(actual[3]).all()
-    np.testing.assert_allclose(actual[1:3], [one(0), one(1)], atol=1e-6)
+    np.testing.assert_allclose(actual[1:3], [at_number(0), at_number(1)], atol=1e-6)
 
 
 def test_a_layout_knows_what_was_known_when_it_was_made():

@@ -61,9 +61,9 @@ def test_a_prefix_is_the_first_tokens_of_each_sequence():
 
 def test_blocks_and_prefixes_join_in_any_order_and_in_any_columns():
     block_BT = np.array([[0, 0, 1, 1, 1, 0, 0, 2, 2]])
-    one = masks.prefix(masks.blocks(full(1, TIME), block_BT), 3)
+    joined = masks.prefix(masks.blocks(full(1, TIME), block_BT), 3)
     other = masks.blocks(masks.prefix(full(1, TIME), 3), block_BT)
-    assert one.index_BT.tolist() == other.index_BT.tolist() == [[4, 4, 4, 4, 4, 5, 6, 8, 8]]
+    assert joined.index_BT.tolist() == other.index_BT.tolist() == [[4, 4, 4, 4, 4, 5, 6, 8, 8]]
     order_T = np.random.default_rng(0).permutation(TIME)
     moved = masks.prefix(jax.tree.map(lambda leaf: leaf[:, order_T], full(1, TIME)), 4)
     wanted = masks.prefix(full(1, TIME), 4).index_BT[:, order_T]
@@ -211,8 +211,8 @@ def test_rows_have_trees_and_starts_of_their_own():
     assert depth.tolist() == [[0, 1, 2], [0, 0, 1]]
     assert mask[0, 0].astype(int).tolist() == [[1, 1, 0, 0, 1], [1, 1, 1, 0, 1], [1, 1, 1, 1, 1]]
     assert mask[1, 0].astype(int).tolist() == [[1, 1, 1, 0, 0], [1, 1, 0, 1, 0], [1, 1, 1, 0, 1]]
-    one = masks.draft_tree(parents[0], np.array([1, 2]), 5)[0]
-    assert one.shape == (2, 1, 3, 5)
+    tree_alone = masks.draft_tree(parents[0], np.array([1, 2]), 5)[0]
+    assert tree_alone.shape == (2, 1, 3, 5)
     broken, _ = jax.jit(masks.draft_tree)(jnp.array([-1, 2, 1, 0]))
     assert broken[0, 0].any(axis=1).tolist() == [True, False, False, True]
 

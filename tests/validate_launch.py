@@ -56,7 +56,7 @@ def refused(check):
 
 def tasks(folder: Path) -> None:
     """Has SkyPilot read a hundred tasks, and one that is none."""
-    paths = kept(skypilot.files(hundred(), folder, **OPTIONS))
+    paths = stored_files(skypilot.files(hundred(), folder, **OPTIONS))
     skypilot.validate(paths, ROOT)
     print(f"SkyPilot's loader takes {len(paths)} of {len(paths)} tasks")
     wrong = folder / "wrong.yaml"
@@ -69,7 +69,7 @@ def sweep_files(folder: Path, python: str) -> None:
     for description in (GRID, ZIP):
         sweep = make(description)
         content = written(sweep, folder)
-        (path,) = kept(agents.files(sweep, "p", folder))
+        (path,) = stored_files(agents.files(sweep, "p", folder))
         actual = enumerated(python, path)
         assert sorted(actual, key=str) == sorted(map(by_name, combinations(content)), key=str)
         print(f"W&B's checker takes the file of {len(sweep.points)} points and enumerates them all")
@@ -83,7 +83,7 @@ def search_file(folder: Path, python: str) -> None:
                      "encoding.name": ("rope", "alibi")},
                     "valid/loss", "minimize", 9, compare_at=2)  # fmt: skip
     sweep = Sweep("s", "c.py", [Point("shared", {"seeds": 1})], search)
-    (path,) = kept(agents.files(sweep, "p", folder))
+    (path,) = stored_files(agents.files(sweep, "p", folder))
     drawn, stopped = checked(DRAWER, python, path)
     assert 1e-4 <= drawn["config.train.lr"] <= 1e-2
     assert stopped == ["behind"]
@@ -101,7 +101,7 @@ def checked(program: str, python: str, path: Path) -> Any:
     return json.loads(done.stdout)
 
 
-def kept(files: dict[Path, str]) -> list[Path]:
+def stored_files(files: dict[Path, str]) -> list[Path]:
     """Writes the files; returns their paths."""
     for path, text in files.items():
         path.write_text(text, "utf-8")

@@ -308,13 +308,8 @@ def frame(
     if ring is not None:  # columns are those of one device
         q, k = (side._replace(token_BT=side.index_BT) for side in (q, k))
     first = 0 if queries is None else queries[0]
-    moved = keys is not None or placed is not None
-    moved |= encoding.place is not None or encoding.locate is not None
-    walk = encoding.walk
     counted = (
-        layout.counted
-        and (layout.indexed or walk is None)
-        and not moved
+        _counts_up(encoding, layout, moved=keys is not None or placed is not None)
         and mask_padding
         and k.index_BT.shape[1] > 0
         and q.placed.ndim == 2
@@ -346,22 +341,46 @@ def frame(
     padded = tuple(side for side, at in tokens.items() if not at.facts.unpadded)
     layer = dataclasses.replace(layer, indexed=layout.indexed, padded=padded)
     by_row = self_attention and counted and encoding.bias is not None
-    if (by_row or walk is not None) and not tokens["k"].facts.in_order:
-        what = by_row, walk is not None, walk is not None and walk.whole, mask_padding
-        index_BT = k.index_BT
-        if walk is not None and keys is None and layout.counted and not layout.indexed:
-            arrays = k.segment_BT, index_BT, layout.pos_BT
-            index_BT = partitioned(told_apart, index_BT, 2, *arrays)
-        token_arrays = stored_straight, k.segment_BT, index_BT, k.placed if by_row else None
-        make_order = functools.partial(_order, *what)
-        order, steady = partitioned(make_order, k.index_BT, 2, *token_arrays)
-        layer = dataclasses.replace(layer, order=order, steady=steady)
+    if not tokens["k"].facts.in_order:
+        layer = _with_order(layer, None if keys is not None else layout, by_row, mask_padding)
     layer = dataclasses.replace(layer, form=_form(layer))
     if not isinstance(first, int):
         layer = layer.only_if((first >= 0) & (first <= k.index_BT.shape[1] - q.index_BT.shape[1]))
     across = keys is not None and not layer.causal
     layer = layer if encoding.at is not None else layer.filled()
     return Frame(params, layer, encoding, across=across)
+
+
+def _counts_up(encoding: Encoding, layout: Layout, moved: bool) -> bool:
+    """Whether positions are a row's own columns 0, 1, ..: as far as it shows before a program runs.
+
+    moved: there are positions of the caller's own.
+    """
+    moved |= encoding.place is not None or encoding.locate is not None
+    return layout.counted and (layout.indexed or encoding.walk is None) and not moved
+
+
+def _with_order(layer: Layer, layout: Layout | None, by_row: bool, mask_padding: bool) -> Layer:
+    """The layer with the order in which it reads the columns of keys, if it needs one.
+
+    Args:
+      layer: not yet with its form.
+      layout: of the queries' own tokens; None where the keys are others.
+      by_row: whether a bias may be a row of offsets.
+      mask_padding: as of `frame`.
+    """
+    k, walk = layer.k, layer.encoding.walk
+    if not by_row and walk is None:
+        return layer
+    index_BT = k.index_BT
+    if walk is not None and layout is not None and layout.counted and not layout.indexed:
+        arrays_BT = k.segment_BT, index_BT, layout.pos_BT
+        index_BT = partitioned(told_apart, index_BT, 2, *arrays_BT)
+    what = by_row, walk is not None, walk is not None and walk.whole, mask_padding
+    make_order = functools.partial(_order, *what)
+    token_arrays = layer.straight, k.segment_BT, index_BT, k.placed if by_row else None
+    order, steady = partitioned(make_order, k.index_BT, 2, *token_arrays)
+    return dataclasses.replace(layer, order=order, steady=steady)
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1, 2, 3), inline=True)

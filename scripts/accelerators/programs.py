@@ -50,8 +50,12 @@ WAYS: dict[str, dict[str, Any]] = {
     "remat": {"remat": True},
     "accumulate": {"accumulate": 8},
 }
-# Sizes of `configs/lm.py`, the token ids of each, and the numbers of chips.
-LANGUAGE_MODELS = (("38m", 8192, (8,)), ("124m", 50_304, (8, 256)), ("1b", 128_256, (8, 256)))
+# Sizes of `configs/lm.py`, the token ids of each, and the numbers of chips: 1 is a GPU.
+LANGUAGE_MODELS = (
+    ("38m", 8192, (1, 8)),
+    ("124m", 50_304, (1, 8, 256)),
+    ("1b", 128_256, (1, 8, 256)),
+)
 BATCH, LENGTH = 8, 2048
 SIDE = 16  # patches along a row of an image, and of a column of a video's frame
 
@@ -240,7 +244,7 @@ def _language_models() -> dict[str, Program]:
     """A training step of the sizes of `configs/lm.py`, on slices of chips."""
     return {
         f"lm/{size}/{chips}": Program(
-            partial(language_model, size, vocab),
+            partial(language_model, size, vocab, chips),
             chips,
             partial(language_model_facts, size, vocab),
         )
@@ -249,11 +253,13 @@ def _language_models() -> dict[str, Program]:
     }
 
 
-def language_model(size: str, vocab: int) -> Any:
-    """Lowers one training step of a size of `configs/lm.py`, as its config says."""
+def language_model(size: str, vocab: int, chips: int) -> Any:
+    """Lowers one training step of a size of `configs/lm.py`, as its config says; one chip has all
+    heads.
+    """
     config, model = _language_model(size, vocab)
     # Windows of bytes have the shapes of windows of tokens.
-    with devices.tensor_parallel(config.train.tensor):
+    with devices.tensor_parallel(config.train.tensor if chips > 1 else 1):
         return _chunk(model, tasks.make("stdlib"), config.train, seeds=config.seeds, steps=1)
 
 

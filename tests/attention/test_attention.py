@@ -66,9 +66,9 @@ def run(encoding, params, q, k, v, at: Layout, **options):
     """One layer's attention; with `queries` q are those columns of `at`."""
     view = frame(encoding, params, at, DIMS, **options)
     wide = lambda x: x.reshape(*x.shape[:2], -1)
-    some = "queries" in options
-    x = wide(k[:, -q.shape[1] :] if some else k)
-    return attend(q, k, v, view.layer(0, x, wide(k) if some else None))
+    part = "queries" in options
+    x = wide(k[:, -q.shape[1] :] if part else k)
+    return attend(q, k, v, view.layer(0, x, wide(k) if part else None))
 
 
 def gap(a, b) -> float:
@@ -267,10 +267,12 @@ def test_memory_and_cache_give_the_full_pass(name, form, counted):
 def test_a_random_draw_serves_both_sides():
     encoding = chain(make("randomized", limit=64), distance_bias())
     params, (q, k, v, _) = ({}, jnp.array([0.3, 0.5])), draw()
-    at, some = full(2, TIME), {"queries": (13, TIME - 13)}
+    at, query_columns = full(2, TIME), {"queries": (13, TIME - 13)}
     drawn = lambda seed: encoding.place(jax.random.key(seed), at)
-    go = lambda q, seed, **some: run(encoding, params, q, k, v, at, placed=drawn(seed), **some)
-    assert gap(go(q, 0)[:, 13:], go(q[:, 13:], 0, **some)) < 1e-6
+    go = lambda q, seed, **query_columns: run(
+        encoding, params, q, k, v, at, placed=drawn(seed), **query_columns
+    )
+    assert gap(go(q, 0)[:, 13:], go(q[:, 13:], 0, **query_columns)) < 1e-6
     assert gap(go(q, 0), go(q, 1)) > 1e-3, "control: another key, another draw"
 
 

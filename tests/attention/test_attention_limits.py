@@ -58,8 +58,8 @@ def test_float16_gradients_keep_the_weights_of_many_keys(form):
     """Each weight is about 1 / 4,096, which float16 holds with few digits."""
     time = 4096
     q, k, v = (0.1 * x for x in draw(time))
-    q, some = q[:, :64], {"queries": (0, 64)}
-    view = framed("nope", full(1, time), form=form, causal=False, block=1024, **some)
+    q, query_columns = q[:, :64], {"queries": (0, 64)}
+    view = framed("nope", full(1, time), form=form, causal=False, block=1024, **query_columns)
 
     def gradient(dtype):
         loss = lambda v: (attend(q.astype(dtype), k.astype(dtype), v, view.layer(0)) ** 2).sum()
@@ -165,9 +165,9 @@ def test_a_traced_layer_is_the_layer_of_its_number(name):
     params = stir(encoding.init(jax.random.key(0), DIMS), 3)
     q, k, v = draw(9)
     view = frame(encoding, params, full(1, 9), DIMS)
-    one = lambda n: attend(q, k, v, view.layer(n, q.reshape(1, 9, -1)))
-    by_scan = jax.lax.scan(lambda _, n: (None, one(n)), None, jnp.arange(DIMS.layers))[1]
-    assert gap(by_scan, jnp.stack([one(n) for n in range(DIMS.layers)])) < 1e-6
+    at_number = lambda n: attend(q, k, v, view.layer(n, q.reshape(1, 9, -1)))
+    by_scan = jax.lax.scan(lambda _, n: (None, at_number(n)), None, jnp.arange(DIMS.layers))[1]
+    assert gap(by_scan, jnp.stack([at_number(n) for n in range(DIMS.layers)])) < 1e-6
 
 
 def test_a_traced_layer_is_refused_where_layers_use_different_encodings():
@@ -330,8 +330,17 @@ def test_rows_of_their_own_documents_on_two_devices(name, queries):
 
     mesh, shape = MESH[AxisType.Auto], jax.ShapeDtypeStruct
     spread = jax.shard_map(own, mesh=mesh, in_specs=(ROWS, ROWS, ROWS), out_specs=ROWS)
-    given = shape((4, 12, 16), jnp.float32), shape((4, 12), jnp.int32), shape((2,), jnp.int32)
-    assert jax.eval_shape(spread, *given).shape == (4, queries or 12, DIMS.heads, DIMS.head)
+    argument_shapes = (
+        shape((4, 12, 16), jnp.float32),
+        shape((4, 12), jnp.int32),
+        shape((2,), jnp.int32),
+    )
+    assert jax.eval_shape(spread, *argument_shapes).shape == (
+        4,
+        queries or 12,
+        DIMS.heads,
+        DIMS.head,
+    )
 
 
 @pytest.mark.parametrize("name", ["t5", "fire", "fox"])

@@ -183,8 +183,8 @@ def test_values_turn_back_in_a_chain():
     both = chain(make("rope", values=True), make("alibi"), make("xpos"))
     layer = frame(both, both.init(jax.random.key(0), DIMS), full(2, TIME), DIMS).layer(0)
     actual = attend(q, k, v, layer)
-    one = jnp.einsum("bhqk,bkhc->bqhc", weights(q, k, layer), layer.turned_values(v))
-    assert gap(actual, layer.turned_back(one)) < 1e-5
+    chained = jnp.einsum("bhqk,bkhc->bqhc", weights(q, k, layer), layer.turned_values(v))
+    assert gap(actual, layer.turned_back(chained)) < 1e-5
 
 
 # Positions from content.
@@ -240,8 +240,8 @@ def test_visible_keys_are_counted_in_each_document(form):
     at = layout(jnp.array([[1] * 5 + [2] * 7, [0] * 3 + [1] * 9]))
     got = attend(q, k, v, layer_of("ssmax", q, at, form))
     alone = [x[:1, 5:] for x in (q, k, v)]
-    one = attend(*alone, layer_of("ssmax", alone[0], full(1, 7), form))
-    assert gap(got[:1, 5:], one) < 1e-5
+    alone_actual = attend(*alone, layer_of("ssmax", alone[0], full(1, 7), form))
+    assert gap(got[:1, 5:], alone_actual) < 1e-5
     joined = attend(q, k, v, layer_of("ssmax", q, full(2, TIME), form))
     assert gap(got[0, 5:], joined[0, 5:]) > 1e-3, "control: one long document"
     assert np.isfinite(got).all()

@@ -187,8 +187,8 @@ def test_the_rolling_cache_of_the_page_is_a_window(page, tokens):
     wanted = at_once(page, tokens, *rolling, mask_BHQK=window)
     cache, actual = page["empty_rolling"], []
     for filled in range(TOKENS):
-        given = [a[:, filled : filled + 1] for a in tokens]
-        out, cache = page["step_rolling"](cache, filled, *given)
+        new_token = [a[:, filled : filled + 1] for a in tokens]
+        out, cache = page["step_rolling"](cache, filled, *new_token)
         actual.append(out)
     actual = jnp.concatenate(actual, axis=1)
     assert gap(actual, wanted) < 1e-5
@@ -216,9 +216,9 @@ def test_the_page_names_the_methods_that_read_a_layer_s_input():
 def test_drafts_of_the_page(page, tokens):
     """Each draft as if its path stood behind the tokens; then the accepted ones alone."""
     parents, filled = [-1, 0, 0, 1], 5
-    given = [a[:, :9] for a in tokens[1:]]
-    _, cache = page["step"](page["empty"], 0, *(a[:, :5] for a in given))
-    out, cache = page["check_drafts"](cache, filled, *(a[:, 5:] for a in given))
+    draft_tokens = [a[:, :9] for a in tokens[1:]]
+    _, cache = page["step"](page["empty"], 0, *(a[:, :5] for a in draft_tokens))
+    out, cache = page["check_drafts"](cache, filled, *(a[:, 5:] for a in draft_tokens))
     for n in range(4):
         path, draft = [], n
         while draft >= 0:
@@ -228,7 +228,7 @@ def test_drafts_of_the_page(page, tokens):
         chosen = [a[:, np.array(columns + later)] for a in tokens]
         alone = at_once(page, chosen, page["encoding"], page["params"])
         assert gap(out[:, n], alone[:, len(columns) - 1]) < 1e-5
-    other, _ = page["step"](cache, filled, *(a[:, 5:] for a in given))
+    other, _ = page["step"](cache, filled, *(a[:, 5:] for a in draft_tokens))
     assert gap(out, other) > 1e-2, "control: without the tree"
     # Drafts 0, 1 and 3 are accepted; the next token stands in column 9.
     held = np.arange(16) < 10
@@ -243,10 +243,10 @@ def test_drafts_of_the_page(page, tokens):
 @pytest.mark.thorough
 def test_a_prefix_in_a_cache(page, tokens):
     q, k, v = (a[:, :8] for a in tokens[1:])
-    at, given = full(2, 8), (page["encoding"], page["params"])
-    view = frame(*given, masks.prefix(at, 5), page["dims"], form="dense")
+    at, method = full(2, 8), (page["encoding"], page["params"])
+    view = frame(*method, masks.prefix(at, 5), page["dims"], form="dense")
     wanted = attend(q, k, v, view.layer(0))
     held = masks.prefix(layout(np.arange(16)[None] < 8), 5)
-    view = frame(*given, held, page["dims"], queries=(5, 3))
+    view = frame(*method, held, page["dims"], queries=(5, 3))
     wide = lambda a: jnp.pad(a, [(0, 0), (0, 8), (0, 0), (0, 0)])
     assert gap(attend(q[:, 5:], wide(k), wide(v), view.layer(0)), wanted[:, 5:]) < 1e-5

@@ -44,7 +44,7 @@ def test_a_scan_over_periods_is_a_loop_over_layers(which):
     params = stir(encoding.init(jax.random.key(0), DIMS), 1)
     x_BTD = jax.random.normal(jax.random.key(1), (2, TIME, 16))
 
-    def one(view, number, x_BTD):
+    def one_layer(view, number, x_BTD):
         q_BTHC = x_BTD.reshape(2, TIME, 2, 8)
         out = attend(q_BTHC, q_BTHC, q_BTHC, view.layer(number, x_BTD))
         return x_BTD + out.reshape(x_BTD.shape)
@@ -55,7 +55,7 @@ def test_a_scan_over_periods_is_a_loop_over_layers(which):
 
         def body(x_BTD, n):
             for i in range(view.period):
-                x_BTD = one(view, (n, i), x_BTD)
+                x_BTD = one_layer(view, (n, i), x_BTD)
             return x_BTD, None
 
         return jax.lax.scan(body, x_BTD, jnp.arange(6 // period))[0]
@@ -63,7 +63,7 @@ def test_a_scan_over_periods_is_a_loop_over_layers(which):
     def looped(params, x_BTD, layers=range(6)):
         view = frame(encoding, params, full(2, TIME), DIMS)
         for n in layers:
-            x_BTD = one(view, divmod(n, period), x_BTD)
+            x_BTD = one_layer(view, divmod(n, period), x_BTD)
         return x_BTD
 
     def results(model):

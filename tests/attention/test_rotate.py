@@ -41,7 +41,7 @@ def drawn(rows=2, heads=2):
     return q_BTHC, jnp.asarray(rng.normal(size=(rows, TIME, heads, 8)), jnp.float32)
 
 
-def made(name, options):
+def method_of(name, options):
     """The encoding, its parameters with noise, positions of two rows, and the framed layout."""
     encoding = make(name, **options)
     params = stir(encoding.init(jax.random.key(0), DIMS), 1)
@@ -54,7 +54,7 @@ def made(name, options):
 @pytest.mark.thorough(after=5)
 @pytest.mark.parametrize(("name", "options"), TURNING)
 def test_it_turns_as_a_frame_does(name, options):
-    encoding, params, pos_BT, at = made(name, options)
+    encoding, params, pos_BT, at = method_of(name, options)
     q, k = drawn()
     for layer in range(1 if encoding.at is None else 4):
         wanted = frame(encoding, params, at, DIMS).layer(layer).rotate(q, k)
@@ -70,14 +70,14 @@ def test_it_turns_as_a_frame_does(name, options):
 @pytest.mark.thorough(after=5)
 @pytest.mark.parametrize(("name", "options"), TURNING)
 def test_a_token_at_a_time_is_turned_as_all_are(name, options):
-    encoding, params, pos_BT, _ = made(name, options)
+    encoding, params, pos_BT, _ = method_of(name, options)
     q, k = drawn()
     whole = rotate(encoding, q, k, pos_BT, params, length=LENGTH)
     step = jax.jit(lambda q, k, pos_B1: rotate(encoding, q, k, pos_B1, params, length=LENGTH))
     for t in range(0, TIME, 2):
-        one = slice(t, t + 1)
-        actual = step(q[:, one], k[:, one], pos_BT[:, one])
-        assert max(gap(a, b[:, one]) for a, b in zip(actual, whole, strict=True)) < 1e-6
+        columns = slice(t, t + 1)
+        actual = step(q[:, columns], k[:, columns], pos_BT[:, columns])
+        assert max(gap(a, b[:, columns]) for a, b in zip(actual, whole, strict=True)) < 1e-6
 
 
 def test_one_row_of_positions_and_no_parameters():

@@ -61,14 +61,14 @@ def test_a_query_reads_the_sequence_without_the_keys_that_a_mask_hides(name):
         params = stir(encoding.init(jax.random.key(0), DIMS), 1)
         params = jax.tree.map(lambda leaf: jnp.asarray(leaf, float), params)
         q, k, v = drawn(dtype=float)
-        used, own = at_layer(encoding, 0, params)
-        own, o = jax.tree.map(np.asarray, own), namespace(name)
+        used, layer_params = at_layer(encoding, 0, params)
+        layer_params, o = jax.tree.map(np.asarray, layer_params), namespace(name)
         o.layer = 0
         wanted = np.zeros(q.shape[1:])
         for h, i in np.ndindex(DIMS.heads, TIME):
             seen = np.flatnonzero(mask_HTT[h, i])
             of_seen = (np.asarray(x)[0, seen] for x in (q, k))
-            s_HTT = SCORES[name](o, own, *of_seen, np.asarray(seen), i + 1)
+            s_HTT = SCORES[name](o, layer_params, *of_seen, np.asarray(seen), i + 1)
             last = s_HTT[h, -1]
             weight = np.exp(last) if used.walk and used.walk.weighs else softmax(last)
             wanted[i, h] = weight @ np.asarray(v)[0, seen, h]
@@ -152,12 +152,12 @@ def test_all_options_at_once(form):
     }
     layer = layer_of("nope", q, **FORMS[form])
     got = attend(q, k, v, layer, sink_H=jnp.asarray(sink, jnp.float32), **options, **arrays)
-    of = functools.partial(numpy_attention, q, k, v, sink=sink, **options)
-    np.testing.assert_allclose(got, of(mask=mask, bias=bias), atol=1e-5)
+    attention = functools.partial(numpy_attention, q, k, v, sink=sink, **options)
+    np.testing.assert_allclose(got, attention(mask=mask, bias=bias), atol=1e-5)
     hidden = np.logical_not(np.any(mask & np.tri(TIME, dtype=bool), axis=-1)[:, 0])
     assert hidden.any()
     assert (np.asarray(got)[hidden] == 0).all()
-    for other in (of(bias=bias), of(mask=mask), numpy_attention(q, k, v, scale=0.7)):
+    for other in (attention(bias=bias), attention(mask=mask), numpy_attention(q, k, v, scale=0.7)):
         assert gap(got, other) > 1e-2, "control: without one of them"
 
 

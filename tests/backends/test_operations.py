@@ -66,11 +66,11 @@ def test_entries_of_tables_are_the_same_for_every_target(columns, backend, monke
     rng = np.random.default_rng(0)
     x_BHQR = jnp.asarray(rng.normal(size=(2, 3, 6, columns)), jnp.float32)
     row_BHQK = jnp.asarray(rng.integers(columns, size=(2, 1, 6, 9)), jnp.int32)
-    each = lambda x: table_lookup.look_up_each(x, row_BHQK)
-    own_BHQK = (row_BHQK + jnp.arange(3, dtype=jnp.int32)[None, :, None, None]) % columns
-    own = lambda x: table_lookup.look_up_each(x, own_BHQK)
+    each_entry = lambda x: table_lookup.look_up_each(x, row_BHQK)
+    column_BHQK = (row_BHQK + jnp.arange(3, dtype=jnp.int32)[None, :, None, None]) % columns
+    each_column = lambda x: table_lookup.look_up_each(x, column_BHQK)
     shared = lambda x: table_lookup.look_up(x[0, 0].T, row_BHQK[:, 0])
-    for read in (each, own, shared):
+    for read in (each_entry, each_column, shared):
         wanted, pull = jax.vjp(read, x_BHQR)
         with compile_for(backend):
             actual, pull_actual = jax.vjp(read, x_BHQR)
@@ -122,12 +122,12 @@ def test_exponentials_of_groups_of_tokens_have_the_gradients_of_scipys(monkeypat
     with compile_for("tpu"):
         actual, pull_actual = jax.vjp(matrix_rotation.exponentials, a)
         _, along = jax.jvp(matrix_rotation.exponentials, (a,), (change,))
-        kept = jax.make_jaxpr(lambda a: jax.vjp(matrix_rotation.exponentials, a)[1])(a)
+        residuals = jax.make_jaxpr(lambda a: jax.vjp(matrix_rotation.exponentials, a)[1])(a)
     np.testing.assert_allclose(actual, wanted, atol=1e-6)
     np.testing.assert_allclose(pull_actual(g)[0], pull(g)[0], atol=1e-5)
     np.testing.assert_allclose(along, jax.jvp(jax.scipy.linalg.expm, (a,), (change,))[1], atol=1e-5)
     assert not np.allclose(pull_actual(g)[0], pull(change)[0], atol=0.1), "control"
-    numbers = sum(v.aval.size for v in kept.jaxpr.outvars)
+    numbers = sum(v.aval.size for v in residuals.jaxpr.outvars)
     assert numbers <= 2 * 12 * a[0, 0].size, "of the forward pass, for three groups"
     last = a.transpose(4, 5, 2, 3, 0, 1)
     steps = jax.make_jaxpr(lambda a: jax.vjp(matrix_rotation._series, a)[1])(last)
@@ -187,10 +187,10 @@ def test_side_by_side_is_the_cast_concatenation_with_its_derivatives(dtype):
         return value, *pull(g), jax.jvp(join, (a, b), (da, db))[1]
 
     plain = actual(lambda a, b: jnp.concatenate([a, b], axis=-1).astype(dtype))
-    made = actual(lambda a, b: pair_rotation.side_by_side(dtype, a, b))
+    joined = actual(lambda a, b: pair_rotation.side_by_side(dtype, a, b))
     other = actual(lambda a, b: pair_rotation.side_by_side(dtype, b, a))
-    for one, wanted, wrong in zip(made, plain, other, strict=True):
-        np.testing.assert_array_equal(one, wanted)
+    for actual_part, wanted, wrong in zip(joined, plain, other, strict=True):
+        np.testing.assert_array_equal(actual_part, wanted)
         assert np.any(np.asarray(wrong) != np.asarray(wanted)), "control: the other order"
 
 
@@ -203,14 +203,14 @@ def test_polar_numbers_are_the_same_for_every_target(of_heads):
     g_BTHE = jnp.concatenate([g_BTHC, jnp.cos(g_BTHC)], axis=-1)
 
     def actual(way, dtype=jnp.float32):
-        def made(angle_BTHC, delta_HC, x_BTHC):
+        def polar_of(angle_BTHC, delta_HC, x_BTHC):
             by = turns(delta_HC[None, None]) if of_heads else None
             x_BTHC = x_BTHC.astype(dtype)
             return pair_rotation.polar(turns(way * angle_BTHC), by, x_BTHC).astype(float)
 
         primals, changes = (angle_BTHC, delta_HC, x_BTHC), (change, delta_change, x_change)
-        out, pull = jax.vjp(made, *primals)
-        return [out, *pull(g_BTHE), jax.jvp(made, primals, changes)[1]]
+        out, pull = jax.vjp(polar_of, *primals)
+        return [out, *pull(g_BTHE), jax.jvp(polar_of, primals, changes)[1]]
 
     wanted, other = actual(1), actual(-1)
     with compile_for("tpu"):

@@ -36,7 +36,7 @@ def test_a_table_is_made_once(monkeypatch):
     """Twice in the program's text, in two branches of which one runs."""
     count, grads = cosines(monkeypatch, once)
     assert count == 2
-    plain_count, plain = cosines(monkeypatch, lambda make, *given: make(*given))
+    plain_count, plain = cosines(monkeypatch, lambda make, *arguments: make(*arguments))
     assert plain_count > 4, "control: queries and keys of two layers, forward and backward"
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-5), grads, plain)
 

@@ -77,7 +77,7 @@ def test_cape_counts_from_the_middle_of_each_sequence():
 def test_capes_draws_are_uniform_within_their_bounds():
     """Each alone: a shift and a scale for a sequence, a jitter for a token, the scale outermost."""
     at, alone = full(4000, 3), {"shift": 0.0, "jitter": 0.0, "scale": 1.0}
-    actual = lambda **one: np.asarray(shown(make("cape", **{**alone, **one}), KEY, at))
+    actual = lambda **options: np.asarray(shown(make("cape", **{**alone, **options}), KEY, at))
     np.testing.assert_array_equal(actual(), np.tile([-1.0, 0, 1], (4000, 1)))
 
     shift = actual(shift=2.0) - actual()

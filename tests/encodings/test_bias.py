@@ -212,11 +212,11 @@ def test_swin_declares_what_lies_beyond_its_window():
 
 @pytest.mark.parametrize("name", ["clipped", "t5", "swin_2d"])
 def test_layers_share_a_table_or_have_their_own(name):
-    shared, own = make(name, shared=True), make(name, shared=False)
+    shared, unshared = make(name, shared=True), make(name, shared=False)
     assert shared.at is None
-    params = own.init(jax.random.key(0), DIMS)
-    _, first = at_layer(own, 0, params)
-    _, second = at_layer(own, 1, params)
+    params = unshared.init(jax.random.key(0), DIMS)
+    _, first = at_layer(unshared, 0, params)
+    _, second = at_layer(unshared, 1, params)
     assert not np.array_equal(first["table"], second["table"])
     assert CATALOG[name].card.defaults["shared"] is (name == "t5")
 

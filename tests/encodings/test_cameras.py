@@ -45,9 +45,9 @@ def out(pos_TA, segment_T=(1,) * TIME):
 def test_projection_is_in_units_of_the_image():
     """A point of the world lies where pixels say, as a share of the image from its middle."""
     pose_TUV, point_4 = poses(1), np.array([0.3, -0.2, 5, 1])
-    x, y, depth, one = projection(K, pose_TUV, SIZE)[0] @ point_4
+    x, y, depth, scale = projection(K, pose_TUV, SIZE)[0] @ point_4
     u, v, w = K @ (pose_TUV[0] @ point_4)[:3]
-    np.testing.assert_allclose([depth, one], [w, 1])
+    np.testing.assert_allclose([depth, scale], [w, 1])
     np.testing.assert_allclose([x / depth, y / depth], [u / w / 640 - 0.5, v / w / 480 - 0.5])
 
 

@@ -109,23 +109,23 @@ def test_catalogue_parity(name, time):
             form = {"causal": method.axes == 0, "form": "dense"}
             every = attention(encoding, params, *map(jnp.asarray, (q, k, v)), at, layer, **form)
             got = every[0]
-            used, own = at_layer(encoding, layer, params)
-            own = jax.tree.map(np.asarray, own)
+            used, layer_params = at_layer(encoding, layer, params)
+            layer_params = jax.tree.map(np.asarray, layer_params)
             for d in documents:
-                s_HTT = SCORES[name](o, own, q[0, d], k[0, d], pos_T[d], time)
+                s_HTT = SCORES[name](o, layer_params, q[0, d], k[0, d], pos_T[d], time)
                 if method.axes == 0:
                     s_HTT = np.where(np.tri(time, dtype=bool), s_HTT, -np.inf)
-                read = functools.partial(output, method, o, own, used, v[0, d], pos_T[d])
+                read = functools.partial(output, method, o, layer_params, used, v[0, d], pos_T[d])
                 np.testing.assert_allclose(got[d], read(s_HTT), atol=1e-9)
                 if time > 1:
                     wrong = read(s_HTT + 1e-6 * rng.normal(size=s_HTT.shape))
                     assert gap(got[d], wrong) > 1e-9, "control: a slightly wrong score must be seen"
             if len(below_T) and not np.isnan(every[1]).all():
                 with np.errstate(invalid="ignore", divide="ignore"):  # outside of what it reads
-                    s_HTT = SCORES[name](o, own, q[1], k[1], below_T, time)
+                    s_HTT = SCORES[name](o, layer_params, q[1], k[1], below_T, time)
                     if method.axes == 0:
                         s_HTT = np.where(np.tri(time, dtype=bool), s_HTT, -np.inf)
-                    wanted = output(method, o, own, used, v[1], below_T, s_HTT)
+                    wanted = output(method, o, layer_params, used, v[1], below_T, s_HTT)
                 assert_equal_or_nan(every[1], wanted)
 
 

@@ -63,13 +63,13 @@ def test_rows_may_share_positions_or_not(name, options):
     q_pos, k_pos = jnp.asarray([[5, 6, 7]]), jnp.asarray([[3, 4, 5, 6, 7]])
     q, k = (jnp.asarray(heads_of(i, 2, n), jnp.float32) for i, n in ((1, 3), (2, 5)))
     encoding, params = layer_of(name, options)
-    one = scores(encoding, params, q, k, q_pos, k_pos)
+    direct = scores(encoding, params, q, k, q_pos, k_pos)
     both = scores(encoding, params, q, k, jnp.repeat(q_pos, 2, 0), jnp.repeat(k_pos, 2, 0))
-    np.testing.assert_allclose(one, both, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(direct, both, rtol=1e-5, atol=1e-6)
     moved = jnp.concatenate([k_pos, k_pos - 1])
     other = scores(encoding, params, q, k, jnp.repeat(q_pos, 2, 0), moved)
-    np.testing.assert_allclose(one[0], other[0], rtol=1e-5, atol=1e-6)
-    assert abs(one[1] - other[1]).max() > 0.01
+    np.testing.assert_allclose(direct[0], other[0], rtol=1e-5, atol=1e-6)
+    assert abs(direct[1] - other[1]).max() > 0.01
 
 
 @pytest.mark.parametrize(("name", "options"), METHODS)
@@ -119,10 +119,10 @@ def test_shaw_clips_on_both_sides_and_has_vectors_for_each_head():
 
 
 def test_shaw_layers_have_their_own_table_unless_shared():
-    own, shared = make("shaw"), make("shaw", shared=True)
-    params = own.init(jax.random.key(0), DIMS)
-    _, first = at_layer(own, 0, params)
-    _, second = at_layer(own, 1, params)
+    unshared, shared = make("shaw"), make("shaw", shared=True)
+    params = unshared.init(jax.random.key(0), DIMS)
+    _, first = at_layer(unshared, 0, params)
+    _, second = at_layer(unshared, 1, params)
     assert not np.array_equal(first["keys"], second["keys"])
     assert shared.at is None
 

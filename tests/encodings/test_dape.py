@@ -35,8 +35,8 @@ def test_logits_are_the_papers(bias):
         q, k = jax.random.normal(jax.random.key(1), (2, 1, 5, 3, 4), float)
         actual, plain = score(encoding, params, q, k)
         o = SimpleNamespace(bias=bias, width=5)
-        own = jax.tree.map(np.asarray, params)
-        wanted = SCORES["dape"](o, own, np.asarray(q[0]), np.asarray(k[0]), POS, 5)
+        arrays = jax.tree.map(np.asarray, params)
+        wanted = SCORES["dape"](o, arrays, np.asarray(q[0]), np.asarray(k[0]), POS, 5)
         np.testing.assert_allclose(actual[0], wanted, rtol=1e-9, atol=1e-9)
         silent = {**params, "mlp": jax.tree.map(jnp.zeros_like, params["mlp"])}
         plain_bias = make(bias)
@@ -68,8 +68,8 @@ def test_form_is_dense_or_refused_where_scores_read_other_keys():
     def form_of(name, form: Form = "auto"):
         encoding = make(name)
         params = jax.eval_shape(lambda: encoding.init(jax.random.key(0), DIMS))
-        made = lambda params: frame(encoding, params, full(1, 4096), DIMS, form=form)
-        return jax.eval_shape(made, params).alike.form
+        framed = lambda params: frame(encoding, params, full(1, 4096), DIMS, form=form)
+        return jax.eval_shape(framed, params).alike.form
 
     assert form_of("dape_v2") == form_of("dape_v2+rope") == "dense"
     assert form_of("dape") == "blockwise"

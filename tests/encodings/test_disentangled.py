@@ -99,11 +99,13 @@ def test_tupe_with_t5_is_tupe_r():
         t5 = make("t5", buckets=8, distance=9)
         bias_HQK = np.asarray(t5.bias(params[1], *2 * (full(1, 9).pos_BT,), DIMS))[0]
         p, u, w = (np.asarray(params[0][name]) for name in ("table", "queries", "keys"))
-    of = lambda u_DHC: np.einsum("td,dhc->thc", p[:9], u_DHC)
-    s = np.einsum("ihc,jhc->hij", q[0], k[0]) + np.einsum("ihc,jhc->hij", of(u), of(w))
+    projected = lambda u_DHC: np.einsum("td,dhc->thc", p[:9], u_DHC)
+    s = np.einsum("ihc,jhc->hij", q[0], k[0]) + np.einsum(
+        "ihc,jhc->hij", projected(u), projected(w)
+    )
     wanted = np.einsum("hij,jhc->ihc", softmax(s / np.sqrt(6) + bias_HQK), v[0])
     np.testing.assert_allclose(actual, wanted, atol=1e-9)
-    tied = np.einsum("ihc,jhc->hij", q[0] + of(u), k[0] + of(w))
+    tied = np.einsum("ihc,jhc->hij", q[0] + projected(u), k[0] + projected(w))
     mixed = np.einsum("hij,jhc->ihc", softmax(tied / np.sqrt(6) + bias_HQK), v[0])
     assert np.abs(actual - mixed).max() > 1e-2, "control: mixed terms of content and position"
 

@@ -69,9 +69,9 @@ def test_longrope_temperature():
 
 def test_longrope_keeps_its_first_tokens():
     """Positions below start turn as trained; the others as they would without it."""
-    kept, plain = (extension.longrope(length=4, start=s) for s in (5, 0))
+    long_first, plain = (extension.longrope(length=4, start=s) for s in (5, 0))
     rope = rotary.rope()
-    actual, without, trained = (table_of(e, counted(0), 12) for e in (kept, plain, rope))
+    actual, without, trained = (table_of(e, counted(0), 12) for e in (long_first, plain, rope))
     root = np.float32(np.sqrt(1 + np.log(4) / np.log(4)))
     assert gap(actual.cos[:, :5], trained.cos[:, :5] * root) < 1e-6
     assert gap(actual.cos[:, 5:], without.cos[:, 5:]) == 0.0

@@ -40,7 +40,7 @@ def run(encoding, params, q, k, v, at, **options):
     return attend(q, k, v, view.layer(0, k.reshape(*k.shape[:2], -1)))
 
 
-def of(name, **options):
+def scores_of(name, **options):
     encoding = make(name, **(options or METHODS.get(name, {})))
     return encoding, stirred(encoding)
 
@@ -72,7 +72,7 @@ def test_sums_are_as_exact_far_from_the_start_as_near_it():
 @pytest.mark.thorough
 @pytest.mark.parametrize("name", [*(n for n in METHODS if n != "fox_rows"), "path+fox"])
 def test_a_query_that_looks_ahead_reads_as_if_it_stood_last(name):
-    encoding, params = of(name)
+    encoding, params = scores_of(name)
     time = 14
     q, k, v = draw(1, time)
     both_ways = run(encoding, params, q, k, v, full(1, time), causal=False)[0]
@@ -90,7 +90,7 @@ def test_a_query_that_looks_ahead_reads_as_if_it_stood_last(name):
 @pytest.mark.parametrize("name", list(METHODS))
 def test_keys_in_a_gap_have_no_effect(name, hole):
     """A sequence that padding or another document interrupts is read as if it were whole."""
-    encoding, params = of(name)
+    encoding, params = scores_of(name)
     segment = np.array([[1] * 5 + [hole] * 3 + [1] * 6])
     mine = segment[0] == 1
     at, qkv = layout(jnp.asarray(segment)), draw(1, 14)
@@ -109,7 +109,7 @@ def test_keys_in_a_gap_have_no_effect(name, hole):
 @pytest.mark.thorough
 @pytest.mark.parametrize("name", list(METHODS))
 def test_low_precision_activations_are_summed_in_full(name):
-    encoding, params = of(name)
+    encoding, params = scores_of(name)
     low = draw(1, 40).astype(jnp.bfloat16)
     actual = run(encoding, params, *low, full(1, 40))
     assert actual.dtype == jnp.bfloat16
@@ -127,7 +127,7 @@ def open_gates(time: int):
 @pytest.mark.thorough
 def test_cope_counts_every_key_where_all_gates_are_open():
     time, length = 12, 5
-    encoding, params = of("cope", length=length, shared=True)
+    encoding, params = scores_of("cope", length=length, shared=True)
     q, k, v = open_gates(time)
     actual = run(encoding, params, q, k, v, full(1, time))[0]
     away = np.arange(time)[:, None] - np.arange(time)[None]
@@ -165,8 +165,8 @@ def test_walls_closed_gates_overflow_nowhere():
     (slope,) = pull(actual)
     assert np.isfinite(actual).all()
     assert np.isfinite(slope).all()
-    own = np.einsum("qhc,qhc->hq", q[0], k[0]) / np.sqrt(HEAD)
-    s_HQK = np.where(np.eye(time, dtype=bool), own[..., None], 0.0)
+    logits = np.einsum("qhc,qhc->hq", q[0], k[0]) / np.sqrt(HEAD)
+    s_HQK = np.where(np.eye(time, dtype=bool), logits[..., None], 0.0)
     s_HQK = np.where(np.tri(time, dtype=bool), s_HQK, -np.inf)
     weights = np.exp(s_HQK - s_HQK.max(-1, keepdims=True))
     weights /= weights.sum(-1, keepdims=True)
@@ -179,7 +179,7 @@ def test_walls_closed_gates_overflow_nowhere():
 
 @pytest.mark.thorough
 def test_fox_rows_in_an_encoder_leaves_out_the_querys_own_gate_alone():
-    encoding, params = of("fox_rows")
+    encoding, params = scores_of("fox_rows")
     q, k, _ = draw(1, 7)
     x = k.reshape(1, 7, -1)
     view = frame(encoding, params, full(1, 7), DIMS, causal=False, form="dense")

@@ -38,12 +38,14 @@ def test_grape_m_starts_as_rope_and_leaves_it():
 
 def test_grape_m_keeps_lengths():
     encoding, params = start("grape_m")
-    own, params = at_layer(encoding, 0, stir(params, 1))
+    layer_encoding, params = at_layer(encoding, 0, stir(params, 1))
     x = jax.random.normal(jax.random.key(2), (1, TIME, DIMS.heads, DIMS.head))
     length = lambda x: jnp.linalg.norm(x, axis=-1)
-    made = own.rotate(own.table(params, full(1, TIME).pos_BT, DIMS), x, "q")
-    assert gap(length(made), length(x)) < 1e-5
-    assert gap(made, x) > 0.1
+    rotated = layer_encoding.rotate(
+        layer_encoding.table(params, full(1, TIME).pos_BT, DIMS), x, "q"
+    )
+    assert gap(length(rotated), length(x)) < 1e-5
+    assert gap(rotated, x) > 0.1
 
 
 def alibi(factor):

@@ -148,10 +148,10 @@ def test_a_window_sees_itself_however_far_apart_positions_are_and_hides_no_nan()
 
 @pytest.mark.parametrize("name", ["kerple_log", "kerple_power", "fire", "mlp"])
 def test_layers_share_parameters_or_have_their_own(name):
-    shared, own = make(name, shared=True), make(name, shared=False)
+    shared, unshared = make(name, shared=True), make(name, shared=False)
     assert shared.at is None
-    params = own.init(jax.random.key(0), DIMS)
-    first, second = (jax.tree.leaves(at_layer(own, n, params)[1]) for n in range(2))
+    params = unshared.init(jax.random.key(0), DIMS)
+    first, second = (jax.tree.leaves(at_layer(unshared, n, params)[1]) for n in range(2))
     assert any(not np.array_equal(a, b) for a, b in zip(first, second, strict=True))
     assert CATALOG[name].card.defaults["shared"] is name.startswith("kerple")
 

@@ -283,9 +283,9 @@ def is_accepted(name, options, time):
 
 def is_finite_in_training(mover, reader, options, time):
     """Whether attention is finite in both layers for positions drawn in training, 400 times."""
-    own = lambda name: {o: v for o, v in options.items() if o in card(name).options}
+    own_options = lambda name: {o: v for o, v in options.items() if o in card(name).options}
     names = [mover, *reader.split("+")]
-    encoding = chain(*(CATALOG[name](**own(name)) for name in names))
+    encoding = chain(*(CATALOG[name](**own_options(name)) for name in names))
     where, dims = full(400, time), Dims(8, 2, 4, 2)
     params = encoding.init(KEY, dims)
     view = frame(encoding, params, where, dims, placed=encoding.place(KEY, where), form="dense")

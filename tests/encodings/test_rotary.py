@@ -238,8 +238,8 @@ def test_partial():
     assert gap(turned[..., 4:], q[..., 4:]) == 0.0
     assert gap(turned[..., :4], q[..., :4]) > 1e-1
     whole, rope = rotary.partial(share=1.0), rotary.rope()
-    one, other = (e.rotate(e.table({}, counted(1), DIMS), q, "q") for e in (whole, rope))
-    assert gap(one, other) == 0.0
+    rotated, other = (e.rotate(e.table({}, counted(1), DIMS), q, "q") for e in (whole, rope))
+    assert gap(rotated, other) == 0.0
 
 
 def test_headwise_bands():
@@ -287,16 +287,16 @@ def test_xpos_far(time, dtype, span, tolerance, held):
     q, k = (encoding.rotate(table, ones_BTHC, side)[0, :, 0] for side in "qk")
     q, k = (np.asarray(x_TC, np.float64) for x_TC in (q, k))
     score_T = (q[distance:] * k[:-distance]).sum(-1) / 4
-    one = np.ones((distance + 1, 1, 16))
+    ones = np.ones((distance + 1, 1, 16))
     o = types.SimpleNamespace(base=1e4, pairing="half", span=span)
-    wanted, nearer = SCORES["xpos"](o, {}, one, one, np.arange(distance + 1), 0)[0, -1, [0, 50]]
+    wanted, nearer = SCORES["xpos"](o, {}, ones, ones, np.arange(distance + 1), 0)[0, -1, [0, 50]]
     assert abs(nearer / wanted - 1) > 2 * tolerance, "control: another distance"
     middle = time // 2 - distance
     assert abs(score_T[middle] / wanted - 1) < tolerance
-    known = ~np.isnan(score_T)
-    assert known.all() == held
-    assert known[0] == known[-1] == held
-    np.testing.assert_allclose(score_T[known], wanted, rtol=tolerance)
+    is_number = ~np.isnan(score_T)
+    assert is_number.all() == held
+    assert is_number[0] == is_number[-1] == held
+    np.testing.assert_allclose(score_T[is_number], wanted, rtol=tolerance)
     if dtype != "float16":
         assert (reach("xpos", span=span) >= time) == held
 

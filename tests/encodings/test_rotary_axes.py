@@ -94,12 +94,12 @@ def test_tmrope_reads_seconds():
     ids = np.array([0, 1, 2, 3, 12, 12, 25, 37, 50, 75, 100, 25_000])
     seconds = np.array([0, 0.04, 0.08, 0.12, 0.5, 0.48, 1, 1.5, 2, 3, 4, 1000], np.float32)
     wanted = jnp.stack([jnp.asarray(ids, jnp.int32)] * 3, axis=-1)[None]
-    given = jnp.asarray(wanted, float).at[0, :, 0].set(seconds)
-    time_BT, *_ = place(tmrope, None, standing(given))
+    places = jnp.asarray(wanted, float).at[0, :, 0].set(seconds)
+    time_BT, *_ = place(tmrope, None, standing(places))
     assert time_BT.dtype == jnp.int32
     assert time_BT[0].tolist() == ids.tolist()
-    assert gap(logits(tmrope, {}, q, k, given), logits(mrope, {}, q, k, wanted)) < 1e-6
-    assert gap(logits(tmrope, {}, q, k, given * 2), logits(mrope, {}, q, k, wanted)) > 1e-2
+    assert gap(logits(tmrope, {}, q, k, places), logits(mrope, {}, q, k, wanted)) < 1e-6
+    assert gap(logits(tmrope, {}, q, k, places * 2), logits(mrope, {}, q, k, wanted)) > 1e-2
 
 
 def test_tmrope_whole_seconds_are_exact():

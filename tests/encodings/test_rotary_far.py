@@ -56,9 +56,9 @@ def test_far_table(name, options, top):
 
     def table(start):
         pos = spread(counted(start), CATALOG[name].card.axes)
-        encoding, own = at_layer(CATALOG[name](**options), 0, params)
-        own = jax.tree.map(lambda leaf: jnp.asarray(leaf, float), own)
-        made = encoding.table(own, place(encoding, None, standing(pos)), DIMS)
+        encoding, layer_params = at_layer(CATALOG[name](**options), 0, params)
+        layer_params = jax.tree.map(lambda leaf: jnp.asarray(leaf, float), layer_params)
+        made = encoding.table(layer_params, place(encoding, None, standing(pos)), DIMS)
         return jax.tree.leaves(made)
 
     fresh = CATALOG[name](**options).init(jax.random.key(0), DIMS)

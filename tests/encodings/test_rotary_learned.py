@@ -129,11 +129,11 @@ def test_string_begins_as_mixed():
     keep = {"freq_AHF": params[0]["freq_AHF"]}
     q, k = vectors(8)
     grid = spread(counted(0), 2)
-    one, other = (at_layer(e, 0, p)[0] for e, p in ((string, params), (mixed, same)))
+    string_part, other = (at_layer(e, 0, p)[0] for e, p in ((string, params), (mixed, same)))
     wanted = logits(other, keep, q, k, grid)
-    assert gap(logits(one, params[0], q, k, grid), wanted) < 1e-5
+    assert gap(logits(string_part, params[0], q, k, grid), wanted) < 1e-5
     stirred = {**keep, "skew": 0.3 * jax.random.normal(jax.random.key(4), (3, 8, 8))}
-    assert gap(logits(one, stirred, q, k, grid), wanted) > 1e-2
+    assert gap(logits(string_part, stirred, q, k, grid), wanted) > 1e-2
 
 
 @pytest.mark.thorough(after=1)
@@ -154,8 +154,8 @@ def test_circulant_begins_with_the_frequencies_of_mixed():
     string = rotary_generators.string(basis="circulant")
     params = string.init(jax.random.key(3), DIMS)[0]
     waves_CF = np.sin(2 * np.pi * np.outer(np.arange(8), [1, 2, 3]) / 8).astype(np.float32)
-    given = rotary_generators.string().init(jax.random.key(3), DIMS)[0]["freq_AHF"]
-    assert gap(2 * params["first"] @ waves_CF, given[..., :3]) < 1e-5
+    freq_AHF = rotary_generators.string().init(jax.random.key(3), DIMS)[0]["freq_AHF"]
+    assert gap(2 * params["first"] @ waves_CF, freq_AHF[..., :3]) < 1e-5
 
 
 @pytest.mark.parametrize(

@@ -81,10 +81,10 @@ def table_of(encoding, pos_BT, length, head: int = 16):
 def test_frozen_frequencies(encoding, wanted_F):
     with jax.enable_x64(True):
         table = table_of(encoding, counted(1, 1), 6144)
-        found_F = np.arctan2(table.sin, table.cos)[0, 0, 0]
-    np.testing.assert_allclose(found_F, wanted_F, rtol=1e-12)
+        freq_F = np.arctan2(table.sin, table.cos)[0, 0, 0]
+    np.testing.assert_allclose(freq_F, wanted_F, rtol=1e-12)
     plain_F = 10_000.0 ** (-np.arange(8) / 8)
-    assert gap(found_F, plain_F) > 1e-3, "control: rope itself"
+    assert gap(freq_F, plain_F) > 1e-3, "control: rope itself"
 
 
 @pytest.mark.parametrize("build", METHODS)
@@ -109,8 +109,8 @@ def test_methods_with_nothing_to_extend_equal_rope(build, pairing):
 def test_pi_is_rope_at_divided_positions():
     at, spread = counted(7), 5 * counted(7)
     pi, rope = rotary_scaling.pi(factor=5.0), rotary.rope()
-    for one, other in zip(table_of(pi, spread, 12), table_of(rope, at, 12), strict=True):
-        assert gap(one, other) < 1e-6
+    for divided, other in zip(table_of(pi, spread, 12), table_of(rope, at, 12), strict=True):
+        assert gap(divided, other) < 1e-6
     assert gap(table_of(pi, at, 12).cos, table_of(rope, at, 12).cos) > 1e-2
 
 

@@ -116,8 +116,8 @@ def test_the_page_of_a_run_has_its_sentences_figures_and_records(tmp_path, capsy
     assert all((page.parent / figure).stat().st_size > 1000 for figure in figures)
     before, written = archive.read_bytes(), page.read_text()
     assert hashlib.sha256(before).hexdigest() in written
-    [kept] = runs.read_archive(archive)
-    assert kept.summary == summary
+    [stored_run] = runs.read_archive(archive)
+    assert stored_run.summary == summary
     assert main([str(run), f"--to={tmp_path}"]) == 0
     assert archive.read_bytes() == before
     assert main([str(archive), f"--to={tmp_path / 'again'}"]) == 0
@@ -155,13 +155,13 @@ def by_length_run(folder, name, value, steps=100, task="copy", seeds=2, beyond=0
 
 @pytest.mark.thorough
 def test_the_page_of_length_extrapolation_is_about_all_its_runs(tmp_path, capsys):
-    made = tmp_path / "runs"
-    by_length_run(made / "1", "nope", 0.5)
-    by_length_run(made / "2", "rope,pi", 0.97)
-    by_length_run(made / "3", "alibi", 0.96)
-    by_length_run(made / "4", "alibi", 0.99, steps=200)
-    by_length_run(made / "5", "fox", 2.0, task="stdlib")
-    assert main([str(made), f"--to={tmp_path}"]) == 0
+    folder = tmp_path / "runs"
+    by_length_run(folder / "1", "nope", 0.5)
+    by_length_run(folder / "2", "rope,pi", 0.97)
+    by_length_run(folder / "3", "alibi", 0.96)
+    by_length_run(folder / "4", "alibi", 0.99, steps=200)
+    by_length_run(folder / "5", "fox", 2.0, task="stdlib")
+    assert main([str(folder), f"--to={tmp_path}"]) == 0
     text = text_of(tmp_path / "docs" / "length_extrapolation.md")
     assert "copy: 3 of 4 methods reach 0.95 in exact match, not nope" in text
     assert "copy at 16×: rope, pi, 0.097 token accuracy, rope 0.097, the floor 0.0" in text
@@ -199,12 +199,12 @@ def test_the_page_of_length_extrapolation_is_about_all_its_runs(tmp_path, capsys
 def test_settings_that_runs_share_are_said_once(tmp_path):
     """A field that a run does not have yet is shared, but not an option of another task."""
     tasks = {"a": {"name": "copy"}, "b": {"name": "copy"}, "c": {"name": "stdlib", "stretch": 9}}
-    made = [
+    stored_runs = [
         runs.read(stored(tmp_path / name, {"train": {"steps": 5} | new, "task": task}, {}))
         for (name, task), new in zip(tasks.items(), ({}, {"remat": False}, {}), strict=True)
     ]
-    made[1].environment["command"] += " --config.task.name=copy"
-    shared, _, each = document.whole("x", made, ["said"], [], str).split("```")[1:4]
+    stored_runs[1].environment["command"] += " --config.task.name=copy"
+    shared, _, each = document.whole("x", stored_runs, ["said"], [], str).split("```")[1:4]
     assert shared.split("\n")[1:-1] == ["train.steps: 5", "train.remat: False"]
     command = ENVIRONMENT["command"]
     assert each.split("\n")[1:-1] == [
@@ -215,11 +215,11 @@ def test_settings_that_runs_share_are_said_once(tmp_path):
 
 
 def test_a_page_names_commits_and_the_processor_if_every_run_does(tmp_path):
-    made = [runs.read(stored(tmp_path / name, {}, {})) for name in "ab"]
-    made[1].environment["commit"] = f"{'0123456789' * 4}-dirty"
-    for known, said in ((1, "2 cores"), (2, "2 cores of abacus")):
-        made[known - 1].environment["processor"] = "abacus"
-        document.write(tmp_path / "x.md", made, ["said"], [], packed(tmp_path))
+    stored_runs = [runs.read(stored(tmp_path / name, {}, {})) for name in "ab"]
+    stored_runs[1].environment["commit"] = f"{'0123456789' * 4}-dirty"
+    for processors, said in ((1, "2 cores"), (2, "2 cores of abacus")):
+        stored_runs[processors - 1].environment["processor"] = "abacus"
+        document.write(tmp_path / "x.md", stored_runs, ["said"], [], packed(tmp_path))
         line = f"at commit ab, 0123456789-dirty, Python 3, JAX 0 on cpu, {said}. "
         assert line in (tmp_path / "x.md").read_text()
 
@@ -252,15 +252,15 @@ def test_runs_that_make_no_page_are_refused_in_one_line(changes, message, tmp_pa
 
 
 def test_runs_of_other_experiments_are_refused(tmp_path):
-    one = runs.read(stored(tmp_path / "a", {"experiment": "permutation"}, {}))
+    other_run = runs.read(stored(tmp_path / "a", {"experiment": "permutation"}, {}))
     other = runs.read(stored(tmp_path / "b", {"experiment": "images"}, {}))
     with pytest.raises(ValueError, match=r"^workdir: runs of several experiments: images, perm"):
-        experiments.document([one, other])
+        experiments.document([other_run, other])
     ledger = runs.read(stored(tmp_path / "c", {"experiment": "claims"}, {}))
     with pytest.raises(ValueError, match=r"^workdir: claims has no page in docs/; choices: "):
         experiments.document([ledger])
     with pytest.raises(ValueError, match=r"^workdir: 2 runs are given; the page is about one run"):
-        experiments.document([one, one])
+        experiments.document([other_run, other_run])
 
 
 def test_a_page_in_docs_is_short_and_that_of_the_site_is_whole(tmp_path):

@@ -65,7 +65,7 @@ def run(experiment, workdir, patch, kill=0):
     patch.setattr(order, "measure", ordered)
     patch.setattr(padding, "measure", leaked)
     patch.setattr(experiments, "show", lambda workdir: None)
-    patch.setattr(comparison, "train_and_evaluate", lambda *given: None)
+    patch.setattr(comparison, "train_and_evaluate", lambda *arguments: None)
     module = importlib.import_module(f"experiments.invariance.{experiment}.run")
     patch.setattr(module, "summarise", lambda *args: {"said": len(args[0])})
     patch.setattr(failpoints, "reach", reach)

@@ -39,7 +39,7 @@ def raw():
 
 
 def sent(text):
-    return [(one.kind, one.bytes) for one in collectives(text)]
+    return [(collective.kind, collective.bytes) for collective in collectives(text)]
 
 
 def test_a_collective_that_is_in_the_text_several_times_counts_once():
@@ -65,7 +65,7 @@ def test_a_collective_in_a_loop_is_told_from_one_after_it():
     text = (
         f"%body.2 (s: f32[8]) -> f32[8] {{\n{SCATTER}}}\n\nENTRY %main (x: f32[8]) {{\n{GATHER}}}"
     )
-    assert [one.each_step for one in collectives(text)] == [True, False, False]
+    assert [collective.each_step for collective in collectives(text)] == [True, False, False]
 
 
 KERNEL = """

@@ -23,11 +23,11 @@ def test_the_page_has_the_place_of_the_table(tmp_path):
     page, committed = tmp_path / "running.md", PAGE.read_text("utf-8")
     page.write_text(committed)
     replace_between(page, bench_configs.table(times), BEGIN, END)
-    made = page.read_text()
-    assert "| `configs/claims.py:quick` | 12 |\n| `configs/vision.py:draw` | 12 |" in made
-    assert "On 2 free cores, JAX 0.10.2, nothing compiled before; 2026-01-02 to 2026-01-03" in made
-    assert made.partition(BEGIN)[0] == committed.partition(BEGIN)[0]
-    assert made.partition(END)[2] == committed.partition(END)[2] != ""
+    text = page.read_text()
+    assert "| `configs/claims.py:quick` | 12 |\n| `configs/vision.py:draw` | 12 |" in text
+    assert "On 2 free cores, JAX 0.10.2, nothing compiled before; 2026-01-02 to 2026-01-03" in text
+    assert text.partition(BEGIN)[0] == committed.partition(BEGIN)[0]
+    assert text.partition(END)[2] == committed.partition(END)[2] != ""
 
 
 def test_the_page_has_the_committed_times():

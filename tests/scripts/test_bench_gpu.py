@@ -81,8 +81,8 @@ def test_time_is_of_one_call():
 def test_a_median_and_its_rate():
     full = "RESOURCE_EXHAUSTED: Out of memory while trying to allocate 96.00MiB"
     failed = {"backward/4096": full, "forward/1024": LATE, "backward/1024": LATE}
-    one = {"failed": failed, "forward/4096": [1.0, 9.0, 2.0]}
-    raw = {"attention": {"a GPU": {"machine": {"device": "a GPU"}, "found": {"us": one}}}}
+    record = {"failed": failed, "forward/4096": [1.0, 9.0, 2.0]}
+    raw = {"attention": {"a GPU": {"machine": {"device": "a GPU"}, "found": {"us": record}}}}
     # 4 sequences of 12 heads of 64 channels, two products of 4,096^2 / 2 pairs: .103 TFLOP in 2 ms
     assert "| us | 2.00 (52) | failed |" in page(raw)
     assert "- no memory was left beside the other contestants: us backward/4096\n" in page(raw)

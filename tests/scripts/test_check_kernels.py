@@ -15,7 +15,7 @@ def test_a_kernel_that_is_right_and_one_that_is_not(monkeypatch, capsys):
     assert all(float(cell) > 0 for cell in row.split()[1:])
     assert "1 of 1 kernels are right" in said
     output = methods._output
-    wrong = lambda *given: output(*given) * (1.02 if given[3] == "kernel" else 1)
+    wrong = lambda *arguments: output(*arguments) * (1.02 if arguments[3] == "kernel" else 1)
     monkeypatch.setattr(methods, "_output", wrong)
     assert check_kernels.main(["--only=rope"]) == 1, "control"
     _, row, _, said = capsys.readouterr().out.splitlines()

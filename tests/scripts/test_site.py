@@ -43,9 +43,9 @@ def test_a_formula_becomes_mathematics(plain, wanted):
 
 def test_every_formula_of_the_catalogue_is_set():
     for name in CATALOG:
-        made = mathematics(card(name).formula)
-        assert not re.search(r"\^|theta|sqrt\(|sum_|`", made), (name, made)
-        assert made.count("<sup>") == made.count("</sup>") == card(name).formula.count("^")
+        formula = mathematics(card(name).formula)
+        assert not re.search(r"\^|theta|sqrt\(|sum_|`", formula), (name, formula)
+        assert formula.count("<sup>") == formula.count("</sup>") == card(name).formula.count("^")
     with pytest.raises(ValueError, match="not closed"):
         mathematics("base^(-2k/C")
 
@@ -62,10 +62,10 @@ BOARD = [
 
 def test_a_page_of_a_method_has_its_rows_of_the_board():
     assert methods.rows(BOARD, "rope") == methods.rows(BOARD, "pi")
-    own = methods.rows(BOARD, "alibi")
-    assert own == {"All tasks": Grid(HEAD, [("alibi", "2.0")], "")}
+    rows = methods.rows(BOARD, "alibi")
+    assert rows == {"All tasks": Grid(HEAD, [("alibi", "2.0")], "")}
     assert methods.rows(BOARD, "rop") == {}, "control: a part of a name is another method"
-    assert "| alibi | 2.0 |" in methods.page(card("alibi"), own)
+    assert "| alibi | 2.0 |" in methods.page(card("alibi"), rows)
     assert "(https://arxiv.org/abs/2108.12409)" in methods.page(card("alibi"), {})
 
 
@@ -87,12 +87,12 @@ def test_a_page_of_a_method_has_its_costs_benchmarks_and_public_differences():
     assert [title for title, _ in speeds] == ["step, d 64", "step, d 256"]
     assert speeds[0][1] in (ROOT / "docs" / "benchmarks.md").read_text("utf-8")
     assert methods.speeds(benchmarks, "fox") == [], "control: not in the benchmarks"
-    own = methods.differences(differing, "sinusoidal")
-    assert any("M2M100SinusoidalPositionalEmbedding" in line for line in own)
-    assert not any("OPTLearned" in line for line in own)
-    assert not any("the same:" in line for line in own), "each line names its implementation"
-    made = methods.page(card("sinusoidal"), {}, "3 M", [("step", "| table |")], own)
-    assert all(part in made for part in ("3 M", "## Speed: step", "| table |", own[0]))
+    rows = methods.differences(differing, "sinusoidal")
+    assert any("M2M100SinusoidalPositionalEmbedding" in line for line in rows)
+    assert not any("OPTLearned" in line for line in rows)
+    assert not any("the same:" in line for line in rows), "each line names its implementation"
+    page = methods.page(card("sinusoidal"), {}, "3 M", [("step", "| table |")], rows)
+    assert all(part in page for part in ("3 M", "## Speed: step", "| table |", rows[0]))
 
 
 def test_the_docstrings_of_the_interface_name_every_hook():
@@ -131,12 +131,12 @@ def test_the_answer_follows_from_the_numbers():
 
 
 def test_a_notebook_is_a_page_with_its_outputs():
-    made = notebooks.page({"cells": [
+    page = notebooks.page({"cells": [
         {"cell_type": "markdown", "source": ["# A\n", "b"]},
         {"cell_type": "code", "source": ["1 + 1"], "outputs": [
             {"text": ["2\n"]}, {"data": {"image/png": "QUJD\n"}}, {"data": {"text/plain": "2"}}]},
     ]})  # fmt: skip
-    assert made == ("# A\nb\n\n```python\n1 + 1\n```\n\n```text\n2\n```\n\n"
+    assert page == ("# A\nb\n\n```python\n1 + 1\n```\n\n```text\n2\n```\n\n"
                     "![figure](data:image/png;base64,QUJD)\n")  # fmt: skip
 
 

@@ -74,9 +74,9 @@ def with_options(name: str, **options: Any) -> Case:
 def _case(name: str, encoding: Encoding, config: ModelConfig) -> Case:
     """Weights outside the encoding depend on their shapes alone, so many methods share them."""
     config = config.model_copy(update=shape(encoding))
-    own = stir(encoding.init(jax.random.key(0), config.dims), zlib.crc32(name.encode()))
+    layer_params = stir(encoding.init(jax.random.key(0), config.dims), zlib.crc32(name.encode()))
     model = transformer.build(config, encoding, VOCAB, axes=card(name).axes)
-    params = {**stem(config.layers, config.sinks), "encoding": own}
+    params = {**stem(config.layers, config.sinks), "encoding": layer_params}
     return Case(card(name), encoding, model, params, model.apply)
 
 
@@ -158,7 +158,7 @@ def where(name: str, segment_BT: Any, shift: int = 0, stretch: int = 1) -> Layou
     actual = layout(jnp.asarray(segment_BT))
     actual = actual.replace(group_BT=actual.pos_BT % GROUPS * stretch)
     pos, axes = actual.pos_BT, card(name).axes
-    pos, *grid = (one * stretch + shift for one in (pos, pos // COLUMNS, pos % COLUMNS))
+    pos, *grid = (axis * stretch + shift for axis in (pos, pos // COLUMNS, pos % COLUMNS))
     return actual.replace(pos_BT=pos if axes < 2 else on_axes(axes, pos, *grid))
 
 

@@ -87,10 +87,10 @@ def refusal(base: str, *arguments: str) -> str:
 
     `base` is the config if the arguments have none.
     """
-    own = [argument for argument in arguments if argument.startswith("--config=")]
-    rest = [argument for argument in arguments if argument not in own]
+    configs = [argument for argument in arguments if argument.startswith("--config=")]
+    rest = [argument for argument in arguments if argument not in configs]
     try:
-        experiments.prepare(*train.parse(["train.py", *(own or [f"--config={base}"]), *rest]))
+        experiments.prepare(*train.parse(["train.py", *(configs or [f"--config={base}"]), *rest]))
     except ValueError as error:
         return str(error) or "(nothing said)"
     return ""

@@ -117,9 +117,9 @@ def _asker(out, back) -> Callable:
     def ask(method: str, session: str | None = None, hear=lambda event: None, **params) -> Any:
         nonlocal number, rest
         number += 1
-        asked = {"id": number, "method": method, "params": params}
-        asked |= {"sessionId": session} if session else {}
-        out.write(json.dumps(asked).encode() + b"\0")
+        question = {"id": number, "method": method, "params": params}
+        question |= {"sessionId": session} if session else {}
+        out.write(json.dumps(question).encode() + b"\0")
         while True:
             while b"\0" not in rest:
                 chunk = back.read1(1 << 20)

@@ -146,8 +146,8 @@ def outcome(workdir: Path) -> dict[str, str]:
     """
     parts = {}
     for folder in sorted((workdir / "checkpoints").iterdir()):
-        kept = next(Checkpoints(folder).newest())
-        for name, leaf in sorted(kept.leaves.items()):
+        checkpoint = next(Checkpoints(folder).newest())
+        for name, leaf in sorted(checkpoint.leaves.items()):
             part = f"{folder.name} {name.split('[')[0]}"  # "rope .params"
             parts.setdefault(part, hashlib.sha256()).update(name.encode() + leaf.tobytes())
     path = workdir / "metrics.jsonl"

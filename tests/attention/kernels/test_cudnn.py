@@ -32,16 +32,16 @@ def run(
 
     backwards: the tokens are stored in the reverse order.
     """
-    given = {x: options.pop(x) for x in ("sink_H", "cap") if x in options}
+    score_options = {x: options.pop(x) for x in ("sink_H", "cap") if x in options}
     encoding = make(name)
     params = encoding.init(jax.random.key(1), DIMS)
     q, k, v, g = jax.random.normal(jax.random.key(0), (4, 2, TIME, 2, 8)).astype(dtype)
-    some = {} if keys is None else {"keys": layout(jnp.asarray(keys))}
+    other_keys = {} if keys is None else {"keys": layout(jnp.asarray(keys))}
     at = layout(jnp.asarray(segments))
     if backwards:
         at = at.replace(index_BT=TIME - at.index_BT)
-    view = frame(encoding, params, at, DIMS, form=form, **some, **options)
-    out = lambda q, k, v: attend(q, k, v, view.layer(0), **given)
+    view = frame(encoding, params, at, DIMS, form=form, **other_keys, **options)
+    out = lambda q, k, v: attend(q, k, v, view.layer(0), **score_options)
     o, pull = jax.vjp(out, q, k[:, :, :heads], v[:, :, :heads])
     return o, pull(g)
 
@@ -132,11 +132,16 @@ def test_one_layout_for_all_of_vmap(monkeypatch):
         return first
 
     def attention(q, k, v, *, query_seq_lengths, key_value_seq_lengths, **_):
-        of = jax.custom_vjp(lambda *given: given[0])
-        forward = lambda *given: (recorded("forward")(*given), given)
-        backward = lambda given, g: (recorded("backward")(g, *given), *given[1:3], None, None)
-        of.defvjp(forward, backward)
-        return of(q, k, v, query_seq_lengths, key_value_seq_lengths)
+        opaque = jax.custom_vjp(lambda *arguments: arguments[0])
+        forward = lambda *arguments: (recorded("forward")(*arguments), arguments)
+        backward = lambda arguments, g: (
+            recorded("backward")(g, *arguments),
+            *arguments[1:3],
+            None,
+            None,
+        )
+        opaque.defvjp(forward, backward)
+        return opaque(q, k, v, query_seq_lengths, key_value_seq_lengths)
 
     monkeypatch.setattr(jax.nn, "dot_product_attention", attention)
     encoding, at = make("rope"), layout(jnp.asarray(ENDS))
@@ -144,10 +149,12 @@ def test_one_layout_for_all_of_vmap(monkeypatch):
     q, k, v = jax.random.normal(jax.random.key(0), (3, 2, TIME, 2, 8), jnp.bfloat16)
 
     def gradients():
-        of = lambda q: attend(q, k, v, frame(encoding, params, at, DIMS, form="kernel").layer(0))
+        opaque = lambda q: attend(
+            q, k, v, frame(encoding, params, at, DIMS, form="kernel").layer(0)
+        )
         mapped.clear()
         with compile_for("gpu"):
-            jax.eval_shape(jax.vmap(jax.grad(lambda q: of(q).sum())), jnp.stack([q, 2 * q]))
+            jax.eval_shape(jax.vmap(jax.grad(lambda q: opaque(q).sum())), jnp.stack([q, 2 * q]))
         return {way: all(actual) for way, actual in mapped.items()}
 
     assert gradients() == {"forward": True, "backward": True}

@@ -38,7 +38,7 @@ def ours_gives_nan(monkeypatch):
 
 def run(form, name="rope", dtype="float32", heads=2, backwards=False, **options):
     """Output and gradients of one layer of random parameters; keys may have fewer heads."""
-    given = {x: options.pop(x) for x in ("sink_H", "cap") if x in options}
+    score_options = {x: options.pop(x) for x in ("sink_H", "cap") if x in options}
     segments = options.pop("segments", SEGMENTS)
     encoding = make(name)
     keys = iter(jax.random.split(jax.random.key(1), 9))
@@ -51,7 +51,7 @@ def run(form, name="rope", dtype="float32", heads=2, backwards=False, **options)
         at = at.replace(index_BT=TIME - at.index_BT)
     view = frame(encoding, params, at, DIMS, form=form, **options).layer(0)
     view = dataclasses.replace(view, chosen=form == "kernel")
-    out = lambda q, k, v: attend(q, k, v, view, **given)
+    out = lambda q, k, v: attend(q, k, v, view, **score_options)
     o, pull = jax.vjp(out, q, k[:, :, :heads], v[:, :, :heads])
     return o, *pull(g)
 

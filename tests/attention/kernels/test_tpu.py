@@ -58,16 +58,16 @@ def run(name, form, dtype="float32", share=1.0, queries=None, keys=None, tokens=
     params = jax.tree.map(lambda leaf: share * leaf, params)
     q, k, v, g = draw(dtype)
     keep = slice(None) if queries is None else slice(queries[0], sum(queries))
-    some = {} if queries is None else {"queries": queries}
+    query_columns = {} if queries is None else {"queries": queries}
     if keys is not None:
         k, v = k[:, : keys.shape[1]], v[:, : keys.shape[1]]
-        some = {"keys": layout(jnp.asarray(keys))}
+        query_columns = {"keys": layout(jnp.asarray(keys))}
 
     x = draw("float32")[3].reshape(2, TIME, -1)
 
     def out(q, k, v, params):
         at = layout(jnp.asarray(tokens))
-        view = frame(encoding, params, at, DIMS, form=form, block=BLOCK, **some, **options)
+        view = frame(encoding, params, at, DIMS, form=form, block=BLOCK, **query_columns, **options)
         return attend(q, k, v, view.layer(1, x[:, keep] if keys is None else None))
 
     @jax.jit
@@ -121,13 +121,13 @@ def test_sums_that_do_not_fit_in_memory_take_two_passes(name, monkeypatch):
     keep = lambda *args: sides.append(tuple(args[-1])) or gradients(*args)
     monkeypatch.setattr(tpu, "_gradients", keep)
     jax.clear_caches()  # JAX keeps what it has traced
-    one = run(name, "kernel")
+    two_passes = run(name, "kernel")
     monkeypatch.setattr(tpu, "vector_memory", lambda: 1000)
     jax.clear_caches()
     two = run(name, "kernel")
     jax.clear_caches()
     assert sides == [(True, True), (True, False), (False, True)]
-    assert gap(one, two) < 1e-6
+    assert gap(two_passes, two) < 1e-6
 
 
 @pytest.mark.thorough
@@ -199,8 +199,8 @@ def test_a_bias_of_any_positions_is_traced(name):
             return attend(q, k, v, view.layer(1, g.reshape(2, TIME, -1)))
 
         o, pull = jax.vjp(out, q, k, v, params)
-        own = lambda tree: isinstance(tree, dict) and bool(tree)
-        return o, jax.tree.map(lambda x: ravel_pytree(x)[0], pull(g), is_leaf=own)
+        has_parameters = lambda tree: isinstance(tree, dict) and bool(tree)
+        return o, jax.tree.map(lambda x: ravel_pytree(x)[0], pull(g), is_leaf=has_parameters)
 
     actual = jax.jit(both, static_argnums=0)
     assert gap(actual("dense", params), actual("kernel", params)) < 1e-5
@@ -247,10 +247,10 @@ V5E, V4 = Chip("TPU v5 lite"), Chip("TPU v4")
 def side_of_blocks(chip, heads, width, name):
     dims = Dims(model=heads * width, heads=heads, head=width, layers=1)
     encoding = make(name)
-    made = jax.eval_shape(lambda: encoding.init(jax.random.key(0), dims))
-    of = lambda params: frame(encoding, params, full(1, 1024), dims, form="kernel").layer(0)
+    params_of_shapes = jax.eval_shape(lambda: encoding.init(jax.random.key(0), dims))
+    layer_with = lambda params: frame(encoding, params, full(1, 1024), dims, form="kernel").layer(0)
     with compile_for("tpu", [chip]):
-        return jax.eval_shape(of, made).blocks()[0]
+        return jax.eval_shape(layer_with, params_of_shapes).blocks()[0]
 
 
 def test_blocks_are_smaller_where_a_bias_of_all_heads_would_not_fit():
@@ -303,13 +303,13 @@ def test_higher_derivatives_are_refused():
 )
 def test_what_auto_chooses(backend, name, time, form):
     encoding = make(name)
-    made = jax.eval_shape(lambda: encoding.init(jax.random.key(0), DIMS))
+    params_of_shapes = jax.eval_shape(lambda: encoding.init(jax.random.key(0), DIMS))
     chosen = lambda p: frame(encoding, p, full(1, time), DIMS)
     with compile_for(backend):
-        assert jax.eval_shape(chosen, made).alike.form == form
+        assert jax.eval_shape(chosen, params_of_shapes).alike.form == form
     if form == "kernel":
         with compile_for(backend, 2 * jax.devices()):
-            assert jax.eval_shape(chosen, made).alike.form != "kernel"
+            assert jax.eval_shape(chosen, params_of_shapes).alike.form != "kernel"
 
 
 @pytest.mark.thorough(after=2)

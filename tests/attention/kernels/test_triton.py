@@ -124,13 +124,13 @@ def test_whole_blocks_are_those_without_a_masked_pair(causal):
 
 @pytest.mark.thorough
 def test_gradients_of_many_numbers_come_from_several_kernels(monkeypatch):
-    one = on_gpu("fire")
+    several_kernels = on_gpu("fire")
     monkeypatch.setattr(triton, "TOGETHER", 5)
     jax.clear_caches()
     calls, body = [], triton.blocks.gradient_of_numbers
-    noted = lambda *given: (calls.append(given), body(*given))
+    noted = lambda *arguments: (calls.append(arguments), body(*arguments))
     monkeypatch.setattr(triton.blocks, "gradient_of_numbers", noted)
-    assert gap(one, on_gpu("fire")) < 1e-6
+    assert gap(several_kernels, on_gpu("fire")) < 1e-6
     assert len(calls) > 3, "control"
 
 
@@ -138,11 +138,11 @@ def test_gradients_of_many_numbers_come_from_several_kernels(monkeypatch):
 def test_what_is_computed_and_what_is_looked_up(monkeypatch):
     """All three depend on i - j; alibi's row of offsets stays away."""
     rows = {}
-    kept = triton._forward
+    forward = triton._forward
 
     def seen(plan, traced, q, k, v, learned, *rest):
         rows[name] = learned.row_BHN is not None
-        return kept(plan, traced, q, k, v, learned, *rest)
+        return forward(plan, traced, q, k, v, learned, *rest)
 
     monkeypatch.setattr(triton, "_forward", seen)
     jax.clear_caches()

@@ -244,10 +244,10 @@ def test_a_rate_is_tried_for_as_long_as_it_can_be_chosen(trainer):
 def test_runs_together_are_the_runs_one_by_one(trainer):
     """As on an accelerator, where all rates and seeds are one program."""
     _, examples, trained, _ = trainer
-    asked = [(0.01, 0), (1e-6, 1)]
-    alone = list(trained.runs(examples, asked))
+    trials = [(0.01, 0), (1e-6, 1)]
+    alone = list(trained.runs(examples, trials))
     with compile_for("gpu"):
-        together = list(trained.runs(examples, asked))
+        together = list(trained.runs(examples, trials))
     for one, other in zip(alone, together, strict=True):
         assert one[:5] == other[:5]
         gaps = jax.tree.map(lambda a, b: float(np.abs(a - b).max()), one.params, other.params)
@@ -327,16 +327,16 @@ def test_run_in_processes_of_their_own(tmp_path, capsys, monkeypatch):
         config = config_of(f"{names},quick", examples=8, **{"train.steps": 20})
         experiments.prepare(config.to_dict(), str(workdir))()
         stored = runs.read(workdir)
-        kept = [r for r in stored.records if r["metric"] not in runs.TIMES]
-        actual = {(*r["labels"].items(), r["metric"], r["seed"]): r["value"] for r in kept}
-        return workdir, actual, [r["labels"] for r in kept if r["labels"]["split"] == "test"]
+        scores = [r for r in stored.records if r["metric"] not in runs.TIMES]
+        actual = {(*r["labels"].items(), r["metric"], r["seed"]): r["value"] for r in scores}
+        return workdir, actual, [r["labels"] for r in scores if r["labels"]["split"] == "test"]
 
-    workdir, one, tests = measured("rope,yarn,drope,learned", [0])
+    workdir, methods, tests = measured("rope,yarn,drope,learned", [0])
     printed = capsys.readouterr().out
     _, two, _ = measured("rope,learned", [0, 1])
-    assert two.keys() == {key for key in one if key[0][1] not in ("yarn", "drope")}
+    assert two.keys() == {key for key in methods if key[0][1] not in ("yarn", "drope")}
     same = lambda a, b: a == pytest.approx(b, abs=0.02, nan_ok=True)
-    assert all(same(one[key], two[key]) for key in two)
+    assert all(same(methods[key], two[key]) for key in two)
     rows = {(labels["encoding"], labels["length"]) for labels in tests}
     control = f"rope{measure_method.SHUFFLED}"
     assert rows == {("learned", 32), *((n, w) for n in ("rope", "yarn", "drope", control)

@@ -117,9 +117,9 @@ def test_a_method_with_fewer_seeds_is_compared_on_those_it_has():
 
 
 def test_ranks_are_means_over_tasks_and_not_learned_is_last():
-    one = read(records({"rope": (0.99, 0.3), "alibi": (0.99, 0.6), "nope": (0.5, 0.9)}))
+    board = read(records({"rope": (0.99, 0.3), "alibi": (0.99, 0.6), "nope": (0.5, 0.9)}))
     other = read(records({"rope": (0.99, 0.7), "alibi": (0.99, 0.6), "nope": (0.5, 0.9)}))
-    actual = ranks({"one": one, "other": other})
+    actual = ranks({"one": board, "other": other})
     assert {name: rank.mean for name, rank in actual.items()} == {
         "rope": 1.5,
         "alibi": 1.5,
@@ -201,13 +201,13 @@ def test_the_board_joins_tasks_and_the_runs_of_one_task():
 
 @pytest.mark.thorough
 def test_the_page_names_the_tiers():
-    known = [stored(task, VALUES, task, seeds=5) for task in ("copy", "needle")]
+    runs_of_tasks = [stored(task, VALUES, task, seeds=5) for task in ("copy", "needle")]
     others = [
         stored(f"{task} of others", {"cope": (0.99, 0.2)}, task, encoding={"name": "others"},
                seeds=3, train={"rates": [rate]})
         for task, rate in (("copy", 4e-3), ("needle", 1e-3))
     ]  # fmt: skip
-    for runs_of, told in ((known, False), (known + others, True)):
+    for runs_of, told in ((runs_of_tasks, False), (runs_of_tasks + others, True)):
         notes = page.document(runs_of)[1][0].parts
         first = "The best-known methods: 5 seeds; learning rate the best of 0.004, 0.002, 0.001."
         assert first in notes
@@ -327,10 +327,10 @@ def test_a_finished_board_asks_for_its_checks(monkeypatch):
         ("reverse", second),
     ]
     # Runs of a check have some of its methods: the others are asked for.
-    some = {name: learners(12)[name] for name in ("rope", both[0])}
+    learned_methods = {name: learners(12)[name] for name in ("rope", both[0])}
     steps = Config.model_validate_json(json.dumps(actual["copy"].config)).train.steps
-    actual["twice"] = stored("twice", some, "copy", train={"steps": 2 * steps})
-    actual["window"] = stored("window", some, "reverse", window=64)
+    actual["twice"] = stored("twice", learned_methods, "copy", train={"steps": 2 * steps})
+    actual["window"] = stored("window", learned_methods, "reverse", window=64)
     asked.clear()
     board.confirm()
     assert asked == [

@@ -262,13 +262,13 @@ def test_a_run_goes_on_with_the_budgets_that_are_missing(tmp_path, monkeypatch):
 
 
 def test_a_result_or_failure_is_computed_once(lab):
-    asked = []
+    calls = []
 
     def fail():
-        asked.append(1)
+        calls.append(1)
         raise Diverged("step 3")
 
     for _ in range(2):
         with pytest.raises(Diverged, match="step 3"):
             lab.once("fails", fail)
-    assert asked == [1]
+    assert calls == [1]

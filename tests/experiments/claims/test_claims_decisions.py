@@ -60,21 +60,21 @@ def test_what_is_not_decided(entries):
 
 
 def test_a_verdict_that_differs_with_other_seeds_is_not_decided():
-    own = [entry(HOLDS, budget) for budget in (4, 2, 1)]
-    same = decided(*own, *(entry(HOLDS, first_seed=first) for first in (6, 3)))
+    entries = [entry(HOLDS, budget) for budget in (4, 2, 1)]
+    same = decided(*entries, *(entry(HOLDS, first_seed=first) for first in (6, 3)))
     assert same.verdict.word == "holds", "control"
     assert [e.run["first_seed"] for e in same.again] == [3, 6]
     assert page.banner([same]).endswith("other seeds: no decided verdict changed.")
-    other = decided(entry(FAILS, first_seed=3), *own)
+    other = decided(entry(FAILS, first_seed=3), *entries)
     assert str(other.verdict) == "not decided with other seeds"
     assert "does not hold with the seeds from 3 on" in other.verdict.reason
     assert other.p == 1.0
     assert page.banner([other]).endswith("other seeds: abs-1 changed.")
     rows = [page.of_claims([actual])[0].parts[1].rows[0][4] for actual in (same, other)]
     assert rows == ["holds, holds", "does not hold"]
-    without = page.of_claims([decided(*own)])[0].parts[1]
+    without = page.of_claims([decided(*entries)])[0].parts[1]
     assert "with other seeds" not in without.columns, "control"
-    mixed = page.of_claims([decided(*own), same])[0].parts[1]
+    mixed = page.of_claims([decided(*entries), same])[0].parts[1]
     assert [row[4] for row in mixed.rows] == ["not measured", "holds, holds"]
 
 
@@ -132,9 +132,9 @@ def test_an_interval_of_another_level_is_that_of_scipy():
 
 def test_the_correction_is_that_of_scipy():
     p = {str(i): value for i, value in enumerate((0.01, 0.04, 0.03, 0.9, 0.002, 0.04))}
-    own = corrected(p)
+    p_values = corrected(p)
     for id, value in zip(p, stats.false_discovery_control([*p.values()]), strict=True):
-        np.testing.assert_allclose(own[id], value)
+        np.testing.assert_allclose(p_values[id], value)
 
 
 def test_a_difference_that_is_not_significant_decides_nothing():
@@ -192,9 +192,9 @@ def test_the_hash_covers_constants(id, module, name, value, monkeypatch):
 
 
 def test_a_rule_that_changed_is_named_on_the_page(tmp_path):
-    own = entry(RULES["sin-2"][0][0], 1, "sin-2", trains=False)
-    for rule, said in ((own.rule, False), ("another", True)):
-        save(tmp_path / "claims.json", {"sin-2": rule}, [own])
+    ledger = entry(RULES["sin-2"][0][0], 1, "sin-2", trains=False)
+    for rule, said in ((ledger.rule, False), ("another", True)):
+        save(tmp_path / "claims.json", {"sin-2": rule}, [ledger])
         actual = findings(load(tmp_path))
         assert (page.CHANGED in page.markdown(actual, "figures", "claims.json")) == said
 

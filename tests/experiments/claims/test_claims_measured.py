@@ -87,9 +87,9 @@ def test_moving_all_is_not_moving_half(lab, untrained):
 @pytest.mark.thorough
 def test_the_same_weights_are_read_as_other_encodings(lab, untrained):
     trained, length = untrained("rope"), 2 * lab.train.length
-    own, pi = lab.bits(trained, length), read_as(trained, "pi", factor=2.0)
-    np.testing.assert_array_equal(lab.bits(read_as(trained, "rope"), length), own)
-    assert (np.abs(lab.bits(pi, length) - own) > 1e-6).all()
+    trained_bits, pi = lab.bits(trained, length), read_as(trained, "pi", factor=2.0)
+    np.testing.assert_array_equal(lab.bits(read_as(trained, "rope"), length), trained_bits)
+    assert (np.abs(lab.bits(pi, length) - trained_bits) > 1e-6).all()
     assert (lab.bits(pi, length) != lab.bits(read_as(trained, "pi", factor=4.0), length)).all()
 
 
@@ -144,8 +144,8 @@ def test_the_entropy_of_a_reading_frame_is_that_of_its_lines():
         given_B = sum((b * 4**i for i, b in enumerate(before)), np.zeros(lines, int))
         for given in np.unique(given_B):
             share = np.bincount(base_BT[given_B == given, place], minlength=4) / lines
-            known = share[share > 0]
-            total -= np.sum(known * np.log2(known / share.sum()))
+            positive = share[share > 0]
+            total -= np.sum(positive * np.log2(positive / share.sum()))
     np.testing.assert_allclose(total / length, absolute.entropy(length), atol=0.01)
 
 

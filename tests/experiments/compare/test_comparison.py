@@ -32,13 +32,13 @@ def trained(workdir, monkeypatch):
     config.train.update(length=16, min_length=16, steps=4, chunk=2, batch=2, warmup=1)
     config.eval.update(lengths=SIZES, examples=4)
     config.seeds = 1
-    asked, compiled, compile = [], threading.Event(), Evaluator.compile
+    compiled_sizes, compiled, compile = [], threading.Event(), Evaluator.compile
 
     def seen(self, params, size, part=1):
         actual = compile(self, params, size, part)
         if self._split == "test":
-            asked.append((size, threading.current_thread() is threading.main_thread()))
-        if len(asked) == len(SIZES):
+            compiled_sizes.append((size, threading.current_thread() is threading.main_thread()))
+        if len(compiled_sizes) == len(SIZES):
             compiled.set()
         return actual
 
@@ -46,7 +46,7 @@ def trained(workdir, monkeypatch):
     hold = lambda name: name == "training" and compiled.wait(60)
     monkeypatch.setattr(failpoints, "reach", hold)
     experiments.prepare(config.to_dict(), str(workdir))()
-    return asked, runs.read(workdir)
+    return compiled_sizes, runs.read(workdir)
 
 
 @pytest.mark.thorough
@@ -84,7 +84,7 @@ def test_rates_are_those_of_each_seed(tmp_path, monkeypatch):
     task = tasks.make("periodic")
     model = transformer.build(config.model, make("rope"), task.vocab)
     with runs.Run(tmp_path, {"experiment": "x"}) as run:
-        row = comparison.Row("rope", make("rope"), task, model, [], lambda params, one: ())
+        row = comparison.Row("rope", make("rope"), task, model, [], lambda params, row_params: ())
         comparison.train_row(config, row, run)
         values = lambda name: [r["value"] for r in run.records() if r["metric"] == name]
         assert values("steps_per_second") == [2.0] * 3

@@ -59,13 +59,13 @@ def test_an_extended_wsd_is_one_long_run(source, tmp_path, monkeypatch):
             raise Killed
 
     long = run(tmp_path / "long", 8)
-    given = 8, {"run": str(copied), "step": 2}
+    seeds_and_start = 8, {"run": str(copied), "step": 2}
     with monkeypatch.context() as patch:
         patch.setattr(failpoints, "reach", kill)
         with pytest.raises(Killed):
-            run(tmp_path / "extended", *given, checkpoint__seconds=0.0)
+            run(tmp_path / "extended", *seeds_and_start, checkpoint__seconds=0.0)
     shutil.rmtree(copied)
-    extended = run(tmp_path / "extended", *given, checkpoint__seconds=0.0)
+    extended = run(tmp_path / "extended", *seeds_and_start, checkpoint__seconds=0.0)
     wanted, actual = leaves(long, 8), leaves(extended, 8)
     assert wanted.keys() == actual.keys()
     for name, leaf in wanted.items():

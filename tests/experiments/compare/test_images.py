@@ -98,11 +98,11 @@ def test_every_second_training_image_is_moved(digits):
     size_B = jnp.full(8, 4, jnp.int32)
     sample = jax.jit(digits.sample, static_argnums=3)
     pixels = np.asarray(digits.data["train"]["pixels"])[..., 0].astype(np.float32)
-    own = (pixels - np.float32(digits.data["mean"].item())) / digits.data["deviation"].item()
+    scaled = (pixels - np.float32(digits.data["mean"].item())) / digits.data["deviation"].item()
 
     def whole(sample):
         image, _ = put_together(sample(digits.data, jax.random.key(0), size_B, 16), 4, 8)
-        return [bool((np.abs(own - one).max(axis=(1, 2)) < 1e-6).any()) for one in image]
+        return [bool((np.abs(scaled - moved).max(axis=(1, 2)) < 1e-6).any()) for moved in image]
 
     assert whole(sample) == [True, False] * 4
 

@@ -44,23 +44,23 @@ def test_lookup_is_solved_by_a_dictionary():
         assert tokens[0] == BOS
         assert (targets[:-1] == tokens[1:]).all()
         assert weights.sum() > 5
-        known = {}
+        bindings = {}
         for place in range(1, 40):
-            token, asked = tokens[place], bool(weights[place])
+            token, is_query = tokens[place], bool(weights[place])
             assert SYMBOL <= token < task.vocab
-            assert asked == (QUERY <= token < QUERY + KEYS)
+            assert is_query == (QUERY <= token < QUERY + KEYS)
             if token < QUERY:
                 key, value = divmod(token - SYMBOL, VALUES)
-                assert key not in known, "asked for before it is assigned again"
-                known[key] = value, place
-            if asked:
-                value, since = known.pop(token - QUERY)
+                assert key not in bindings, "asked for before it is assigned again"
+                bindings[key] = value, place
+            if is_query:
+                value, since = bindings.pop(token - QUERY)
                 assert targets[place] == QUERY + KEYS + value
                 assert distances[row, place] == place - since
                 backs.append(place - since)
             else:
                 assert distances[row, place] == 0
-            assert len(known) <= 4
+            assert len(bindings) <= 4
     assert np.min(backs) == 1
     assert np.max(backs) > 15
     assert len(set(backs)) > 6

@@ -216,7 +216,7 @@ def test_bleu_of_translations_is_that_of_their_texts(tmp_path, monkeypatch):
     start_B = jnp.argmax(batch.weights_BT, axis=1)
     right_BN = jax.vmap(jnp.roll)(right_BN, -start_B)
     actual = jnp.stack([right_BN, right_BN.at[:, 0].add(1)]), batch.targets_BT, batch.weights_BT > 0
-    monkeypatch.setattr(translator, "_decode", lambda *given: actual)
+    monkeypatch.setattr(translator, "_decode", lambda *arguments: actual)
     right, wrong = translator(None, 24)
     assert right == pytest.approx(100)
     assert wrong < 90, "control"

@@ -239,8 +239,8 @@ def test_the_run_ends_in_its_tables_and_page(leaks, tmp_path, capsys, monkeypatc
     for text in ("necessary", "outputs, by content", "as trained", "report:"):
         assert text in printed
     summary = json.loads((tmp_path / "summary.json").read_text())
-    own = parse(summary).own
-    assert own["verdicts"]["content"]["outputs"]["smallest"] == ["attention"]
+    fields = parse(summary).own
+    assert fields["verdicts"]["content"]["outputs"]["smallest"] == ["attention"]
     assert {p.suffix for p in (tmp_path / "figures").iterdir()} == {".png", ".svg"}
     assert "<svg" in (tmp_path / "report.html").read_text()
     (tmp_path / "report.html").unlink()
@@ -248,12 +248,12 @@ def test_the_run_ends_in_its_tables_and_page(leaks, tmp_path, capsys, monkeypatc
     assert (tmp_path / "report.html").exists()
     assert main([str(tmp_path), f"--to={tmp_path}"]) == 0
     page = (tmp_path / "docs/padding_leakage.md").read_text("utf-8")
-    for part in padding_page.conclusions(own):
+    for part in padding_page.conclusions(fields):
         assert part in page
     assert "changes a result of 1 methods by at most 0," in page
     assert "bounds of the rule below: none." in page
     assert "attention: outputs, pooled, loss, gradient; output: pooled;" in page
     # The control: a method that leaks with all masks on is named.
-    own["leaks"]["content"]["loss"][ALL]["rope"] = 0.5
-    assert "by at most 0.5," in padding_page.conclusions(own)[0]
-    assert "bounds of the rule below: rope." in padding_page.conclusions(own)[0]
+    fields["leaks"]["content"]["loss"][ALL]["rope"] = 0.5
+    assert "by at most 0.5," in padding_page.conclusions(fields)[0]
+    assert "bounds of the rule below: rope." in padding_page.conclusions(fields)[0]

@@ -118,8 +118,8 @@ def test_plain_takes_the_released_extension_away():
 
 def words(*pieces):
     """A tokenizer of bytes and of these pieces, which puts nothing before a text."""
-    made = Tokenizer.from_file(str(OWN / "tokenizer.json"))
-    state = json.loads(made.to_str())
+    tokenizer = Tokenizer.from_file(str(OWN / "tokenizer.json"))
+    state = json.loads(tokenizer.to_str())
     vocab, merges = state["model"]["vocab"], []
     for piece in pieces:
         merges.append(list(piece))
@@ -192,8 +192,8 @@ def test_the_learning_rate_is_that_of_the_recipe():
 def summary(**bits):
     """A summary of rows: for each length, bits per byte of three stretches."""
     cells = {
-        row: {str(n): Estimate(float(np.mean(v)), 0.0, None, v) for n, v in own.items()}
-        for row, own in bits.items()
+        row: {str(n): Estimate(float(np.mean(v)), 0.0, None, v) for n, v in encoding_bits.items()}
+        for row, encoding_bits in bits.items()
     }
     actual = {"8": {"0": 1.0, "100": 0.5}, "16": {"0": 0.0, "100": 0.5}}
     keys = {"passkey": dict.fromkeys(bits, actual)}
@@ -226,11 +226,11 @@ def test_what_reads_furthest_is_clearly_no_worse_than_plain_at_its_length():
 @pytest.fixture
 def folder(tmp_path):
     """A checkpoint with random weights."""
-    made = tmp_path / "model"
+    model_folder = tmp_path / "model"
     model = pretrained.links.model(pretrained.released(LLAMA))
-    pretrained.save(made, LLAMA, model.init(jax.random.key(0)))
-    words().save(str(made / "tokenizer.json"))
-    return made
+    pretrained.save(model_folder, LLAMA, model.init(jax.random.key(0)))
+    words().save(str(model_folder / "tokenizer.json"))
+    return model_folder
 
 
 def small(folder, **changes):
@@ -416,6 +416,6 @@ def test_the_rate_of_the_model_falls_to_0_at_the_end():
 
 def test_tokens_of_the_byte_tokenizer_are_bytes():
     text = bytes(range(128)).decode() + "é€"
-    made = byte_tokenizer()
-    assert made.encode(text).ids == list(text.encode())
-    assert made.decode(made.encode(text).ids) == text
+    tokenizer = byte_tokenizer()
+    assert tokenizer.encode(text).ids == list(text.encode())
+    assert tokenizer.decode(tokenizer.encode(text).ids) == text

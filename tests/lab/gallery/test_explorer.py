@@ -52,18 +52,18 @@ def frequencies(head, base):
 
 
 def test_a_point_of_rope_is_its_formula():
-    made = option_grid.point("rope", 16, {"base": 100.0})
+    point = option_grid.point("rope", 16, {"base": 100.0})
     theta_F, t = frequencies(16, 100.0), np.arange(32)
     wanted = 2 * np.cos(t[:, None] * theta_F).sum(axis=1) / 4 - 4
-    np.testing.assert_allclose(made.kernel, wanted[None, None], atol=1e-4)
-    assert made.rows == [0] * 4
-    assert made.angle is not None
-    assert made.wave is not None
-    gap = made.angle[0] - np.outer(theta_F, t) / (2 * np.pi)
+    np.testing.assert_allclose(point.kernel, wanted[None, None], atol=1e-4)
+    assert point.rows == [0] * 4
+    assert point.angle is not None
+    assert point.wave is not None
+    gap = point.angle[0] - np.outer(theta_F, t) / (2 * np.pi)
     np.testing.assert_allclose(gap, np.round(gap), atol=1e-5)
-    np.testing.assert_allclose(made.wave[0], 2 * np.pi / theta_F, rtol=1e-4)
-    assert made.matrix is None
-    assert made.past is None
+    np.testing.assert_allclose(point.wave[0], 2 * np.pi / theta_F, rtol=1e-4)
+    assert point.matrix is None
+    assert point.past is None
 
 
 def test_rows_are_the_heads_that_differ_and_a_method_that_is_not_relative_has_a_matrix():
@@ -83,9 +83,9 @@ def test_rows_are_the_heads_that_differ_and_a_method_that_is_not_relative_has_a_
 
 
 def test_layers_that_are_alike_are_measured_once():
-    made = measure.setup("irope", 16, learned=False)
-    assert option_grid._first_alike(made) == [0, 0, 0, 3, 0, 0]
-    first, like, other = (option_grid._added(made, 8, slice(4, 8), n) for n in (0, 1, 3))
+    measured = measure.setup("irope", 16, learned=False)
+    assert option_grid._first_alike(measured) == [0, 0, 0, 3, 0, 0]
+    first, like, other = (option_grid._added(measured, 8, slice(4, 8), n) for n in (0, 1, 3))
     np.testing.assert_array_equal(first, like)
     assert np.nanmax(np.abs(first - other)) > 0.1, "control: layers that are not"
 
@@ -215,15 +215,15 @@ def test_the_numbers_on_the_page_are_those_of_the_library(page):
     shown = page.run("(() => { const s = look('rope');"
                      " return { kernel: [...kernel(s).y], angle: [...s.angle.values],"
                      " wave: [...s.wave.values] }; })()")  # fmt: skip
-    made = option_grid.point("rope", 16, {"base": 100.0})
-    assert made.angle is not None
-    assert made.wave is not None
-    np.testing.assert_allclose(shown["kernel"], made.kernel[0, 0], atol=2e-4)
-    gap = np.reshape(shown["angle"], made.angle[0].shape) - made.angle[0]
+    point = option_grid.point("rope", 16, {"base": 100.0})
+    assert point.angle is not None
+    assert point.wave is not None
+    np.testing.assert_allclose(shown["kernel"], point.kernel[0, 0], atol=2e-4)
+    gap = np.reshape(shown["angle"], point.angle[0].shape) - point.angle[0]
     assert np.abs(gap - np.round(gap)).max() < 1 / 256
-    np.testing.assert_allclose(shown["wave"], made.wave[0], rtol=1e-5)
+    np.testing.assert_allclose(shown["wave"], point.wave[0], rtol=1e-5)
     table = page.run("document.querySelector('#numbers tbody tr').textContent")
-    assert table.startswith(f"rope{0:.3f}{made.kernel[0, 0, 1]:.3f}")
+    assert table.startswith(f"rope{0:.3f}{point.kernel[0, 0, 1]:.3f}")
     other = option_grid.point("rope", 16, {"base": 10_000.0})
     assert np.abs(np.subtract(shown["kernel"], other.kernel[0, 0])).max() > 0.1, "control"
 
@@ -236,8 +236,8 @@ def test_attention_in_range_and_beyond_stand_beside_their_difference(page):
                       ".map((c) => c.getAttribute('aria-label'))")  # fmt: skip
     assert labels == [f"alibi, layer {n}, head 1, {what}" for n in (1, 2)
                       for what in ("within", "beyond", "difference")]  # fmt: skip
-    known = page.run("(() => { const m = look('alibi').maps; return [m.length, m[0]]; })()")
-    assert known == [2 * 2 * 8 * (8 + 16), 255], "the first query sees itself alone"
+    maps = page.run("(() => { const m = look('alibi').maps; return [m.length, m[0]]; })()")
+    assert maps == [2 * 2 * 8 * (8 + 16), 255], "the first query sees itself alone"
     before = page.run(DIGEST)
     assert moved(page, "row", "ArrowRight")
     assert page.run(DIGEST) != before
@@ -261,7 +261,7 @@ def test_the_page_fits_a_phone_and_follows_the_colours_that_its_reader_prefers(p
 
 
 @pytest.fixture
-def kept(monkeypatch):
+def archived(monkeypatch):
     """What the archive has, at the sizes of the site."""
     for setting, value in SITE.items():
         monkeypatch.setattr(option_grid, setting, value)
@@ -274,28 +274,34 @@ def content(raw):
     return json.loads(raw[4 : 4 + size]), raw[4 + size :]
 
 
-def test_the_archive_has_the_numbers_of_the_library(kept):
+def test_the_archive_has_the_numbers_of_the_library(archived):
     """Of three methods, with the first choice of their options."""
-    assert {name for name, own in kept.items() if not own.points} <= set(option_grid.ABSENT)
-    shown, made = {}, {}
+    assert {name for name, measured in archived.items() if not measured.points} <= set(
+        option_grid.ABSENT
+    )
+    shown, expected = {}, {}
     for name in ("rope", "alibi", "learned"):
-        facts, frames = content(kept[name].points)
+        facts, frames = content(archived[name].points)
         kind, at, low, high, shape = facts["frames"][facts["points"][0]["kernel"]]
         assert kind == "u16"
         codes = np.frombuffer(frames, "<u2", math.prod(shape), at).reshape(shape)
         shown[name] = np.where(codes == 65535, np.nan, low + (high - low) * codes / 65534)
         options = {option: values[0] for option, values in option_grid.knobs(name).items()}
-        made[name] = option_grid.point(name, options.pop("head"), options).kernel
-        np.testing.assert_allclose(shown[name], made[name], atol=1e-3)
-    apart = np.abs(shown["rope"][0, 0] - made["alibi"][0, 0]).max()
+        expected[name] = option_grid.point(name, options.pop("head"), options).kernel
+        np.testing.assert_allclose(shown[name], expected[name], atol=1e-3)
+    apart = np.abs(shown["rope"][0, 0] - expected["alibi"][0, 0]).max()
     assert apart > 0.1, "control: another method"
 
 
-def test_the_page_is_small(kept):
-    encoded = {name: own.points for name, own in kept.items() if own.points}
-    maps = {name: (own.maps, own.shape) for name, own in kept.items() if own.maps}
+def test_the_page_is_small(archived):
+    encoded = {name: measured.points for name, measured in archived.items() if measured.points}
+    maps = {
+        name: (measured.maps, measured.shape)
+        for name, measured in archived.items()
+        if measured.maps
+    }
     assert len(encoded) > 90
-    assert set(maps) == WITH_MAPS & set(kept)
+    assert set(maps) == WITH_MAPS & set(archived)
     assert len(explorer.html(encoded, maps).encode()) < MOST
 
 

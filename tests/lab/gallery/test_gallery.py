@@ -158,21 +158,27 @@ def measured(name, card="<svg ></svg>"):
 
 
 def test_the_archive_of_the_catalogue_holds_what_was_measured(tmp_path):
-    kept = {"rope": measured("rope"), "nope": measured("nope")._replace(maps=b"m", shape=(1, 2, 3))}
-    store.pack(tmp_path / "a.tar.xz", kept)
-    assert store.read_archive(tmp_path / "a.tar.xz") == {"nope": kept["nope"], "rope": kept["rope"]}
+    measured_methods = {
+        "rope": measured("rope"),
+        "nope": measured("nope")._replace(maps=b"m", shape=(1, 2, 3)),
+    }
+    store.pack(tmp_path / "a.tar.xz", measured_methods)
+    assert store.read_archive(tmp_path / "a.tar.xz") == {
+        "nope": measured_methods["nope"],
+        "rope": measured_methods["rope"],
+    }
 
 
 def test_the_site_measures_what_the_archive_lacks_once(tmp_path, monkeypatch):
     """A method that is new, and one whose options are others than when it was measured."""
     changed = measured("alibi")._replace(declared="{'slope': 3}")
-    known = {"rope": measured("rope"), "alibi": changed}
-    store.pack(tmp_path / "a.tar.xz", known)
-    again, made = measured("alibi", "<svg >new</svg>"), []
+    archived = {"rope": measured("rope"), "alibi": changed}
+    store.pack(tmp_path / "a.tar.xz", archived)
+    again, measured_names = measured("alibi", "<svg >new</svg>"), []
     monkeypatch.setattr(store, "CATALOG", {name: CATALOG[name] for name in ("rope", "alibi", "t5")})
 
     def measure_all(names):
-        made.extend(names)
+        measured_names.extend(names)
         yield from ((n, again if n == "alibi" else measured(n)) for n in names)
 
     monkeypatch.setattr(store, "measure_all", measure_all)
@@ -180,8 +186,8 @@ def test_the_site_measures_what_the_archive_lacks_once(tmp_path, monkeypatch):
         actual = store.catalogue(tmp_path / "a.tar.xz", tmp_path / "kept")
         assert list(actual) == ["rope", "alibi", "t5"]
         assert actual["alibi"] == again
-        assert actual["rope"] == known["rope"], "control: as in the archive"
-        assert made == ["alibi", "t5"], "the second time they are kept"
+        assert actual["rope"] == archived["rope"], "control: as in the archive"
+        assert measured_names == ["alibi", "t5"], "the second time they are kept"
 
 
 @pytest.mark.thorough

@@ -58,15 +58,15 @@ def test_a_run_that_mostly_compiles_does_so_lightly(argument, changes, wanted, m
     def stop(*_):
         raise ValueError("far enough")
 
-    asked = []
-    monkeypatch.setattr(job, "compile_lightly", lambda: asked.append("lightly"))
-    monkeypatch.setattr(job, "use_cores", asked.append)
+    asked_levels = []
+    monkeypatch.setattr(job, "compile_lightly", lambda: asked_levels.append("lightly"))
+    monkeypatch.setattr(job, "use_cores", asked_levels.append)
     monkeypatch.setattr(job.processes, "join", stop)
     monkeypatch.setattr(job, "_leave", lambda status: status)
     config = rope_extrap.get_config(argument)
     config.update_from_flattened_dict(changes)
     assert job.run(config.to_dict(), "", named=False) == 2
-    assert asked == [wanted]
+    assert asked_levels == [wanted]
 
 
 @pytest.mark.parametrize(

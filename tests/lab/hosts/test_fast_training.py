@@ -53,7 +53,9 @@ def test_gradients_are_those_of_autodiff(wide, narrow):
             assert a.dtype == e.dtype
             assert jnp.allclose(a, e, atol=1e-5), name
     assert not jnp.allclose(pull(g)[1], expected_pull(2 * g)[1], atol=1e-2), "control"
-    written = lambda: "custom_vjp" in str(jax.make_jaxpr(lambda *given: linear(*given))(x, w, b))
+    written = lambda: (
+        "custom_vjp" in str(jax.make_jaxpr(lambda *arguments: linear(*arguments))(x, w, b))
+    )
     assert written()
     with compile_for("tpu"):
         assert not written(), "an accelerator runs plain autodiff"
@@ -186,8 +188,8 @@ def test_an_accelerator_takes_them_at_once(monkeypatch):
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize(("gated", "kept"), [(False, 1), (True, 2)])
-def test_an_accelerator_keeps_what_products_make_or_read(gated, kept):
+@pytest.mark.parametrize(("gated", "residuals"), [(False, 1), (True, 2)])
+def test_an_accelerator_keeps_what_products_make_or_read(gated, residuals):
     """Of the MLP: what its activation reads, and not what it makes. Of a norm: what it makes."""
     shape = ModelConfig(width=8, heads=2, layers=1, mlp=5, gated=gated)
     model, layout = transformer.build(shape, make("nope"), 11), full(3, 4)
@@ -197,7 +199,7 @@ def test_an_accelerator_keeps_what_products_make_or_read(gated, kept):
     count = lambda width: sum(x.size == 3 * 4 * width for x in saved())
     wide, narrow = count(40), count(8)
     with compile_for("tpu"):
-        assert count(40) == kept < wide, "control: a CPU"
+        assert count(40) == residuals < wide, "control: a CPU"
         assert count(8) <= narrow - 6
 
 
@@ -220,8 +222,8 @@ def test_positions_are_drawn_for_the_whole_batch(monkeypatch):
         return model.apply(params, tokens_BT, layout, model.place(key_B[0], layout), **form)
 
     keys = lambda key, layout: jax.random.split(key, len(layout.pos_BT))
-    own = model._replace(apply=apart, place=keys)
-    assert abs(run(own, 2**19) - run(own, 2**9)).max() > 1e-3, "control"
+    own_model = model._replace(apply=apart, place=keys)
+    assert abs(run(own_model, 2**19) - run(own_model, 2**9)).max() > 1e-3, "control"
 
 
 def test_parts_take_less_memory(monkeypatch):

@@ -44,8 +44,8 @@ def agent_command(content, arguments):
 def combinations(content):
     """Every assignment of the grid, as W&B's server makes them."""
     columns = {
-        name: given["values"] if "values" in given else [given["value"]]
-        for name, given in content["parameters"].items()
+        name: values["values"] if "values" in values else [values["value"]]
+        for name, values in content["parameters"].items()
     }
     return sweeps.grid(columns)
 
@@ -93,7 +93,7 @@ def test_what_is_no_grid_goes_by_the_points_names(description, tmp_path, monkeyp
     command = agent_command(content, {"point": sweep.points[-1].name})
     # That script passes the point on to train.py: what it would run is its overrides.
     monkeypatch.setattr(script, "read", lambda config, common: (sweep, {"common": common}))
-    monkeypatch.setitem(script.LAUNCHERS, "local", lambda *given: given[0].points)
+    monkeypatch.setitem(script.LAUNCHERS, "local", lambda *arguments: arguments[0].points)
     (point,) = script.main(command[1:])
     config, workdir = train.parse(sweep.command(point, tmp_path / point.name))
     assert point.overrides.items() <= sweeps.dotted(config).items()

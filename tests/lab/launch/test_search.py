@@ -82,8 +82,8 @@ def test_a_search_that_is_started_again_repeats_nothing_and_draws_the_same(go, t
     assert plain(go(SEARCH._replace(trials=12), "b")) == plain(whole)
     assert starts(tmp_path / "b") == [1] * 12
     # The control: if the worst trial had been the best, the next one is drawn from elsewhere.
-    for kept in (tmp_path / "b").glob("trial-011/*"):
-        kept.unlink()
+    for file in (tmp_path / "b").glob("trial-011/*"):
+        file.unlink()
     worst = max(whole[:11], key=lambda trial: trial.value)
     summary = tmp_path / "b" / worst.name / "summary.json"
     stored = json.loads(summary.read_text())
@@ -230,13 +230,13 @@ def test_a_search_that_is_stopped_says_so_and_then_goes_on(tmp_path, go, monkeyp
     drawn = SEARCH._replace(fields={"train.lr": (0.1, 0.001)}, trials=3, method="random")
     shared = SWEEP._replace(search=drawn), {"shared": {}}
     monkeypatch.setattr(script, "ROOT", tmp_path)
-    monkeypatch.setattr(script, "read", lambda *given: shared)
+    monkeypatch.setattr(script, "read", lambda *arguments: shared)
     checked = lambda base, fields: {"train": {"lr": fields["train.lr"]}}
     monkeypatch.setattr(script, "checked", checked)
-    monkeypatch.setattr(script.comparison, "compare", lambda *given: None)
+    monkeypatch.setattr(script.comparison, "compare", lambda *arguments: None)
     flags = ["--config=c", f"--folder={tmp_path / 's'}"]
 
-    def stop(*given):
+    def stop(*arguments):
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:

@@ -146,10 +146,10 @@ def test_a_killed_sweep_runs_the_missing_points_and_writes_the_same_report(whole
     sweep = sweep_kills.start(config, killed, "--config.wandb.mode=offline")
     sweep_kills.kill_when(sweep, lambda: (killed / f"{second}.log").exists())
     assert sweep_kills.finished(killed) == {first}
-    kept = os.stat(killed / first / "summary.json").st_mtime_ns
+    modified = os.stat(killed / first / "summary.json").st_mtime_ns
     again = sweep_kills.start(config, killed, "--config.wandb.mode=offline")
     assert sweep_kills.finish(again) == [second]
-    assert os.stat(killed / first / "summary.json").st_mtime_ns == kept
+    assert os.stat(killed / first / "summary.json").st_mtime_ns == modified
     actual = (home / "whole" / "report.html").read_bytes()
     assert (killed / "report.html").read_bytes() == actual
     check_synced(killed / second, server)

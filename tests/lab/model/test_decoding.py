@@ -51,13 +51,15 @@ def log_probabilities(
     _, params, ids, at = case(kind, name)
     prompt, place = (ids.target, at.target) if kind == "encoder_decoder" else (ids, at)
     target = jnp.concatenate([prompt[row_R], jnp.asarray(after_RN, jnp.int32)], axis=1)
-    known_RN = np.broadcast_to(np.arange(after_RN.shape[1]) < known, after_RN.shape)
-    segment = jnp.concatenate([place.segment_BT[row_R], jnp.asarray(known_RN, jnp.int32)], axis=1)
-    given = target, layout(segment)
+    is_known_RN = np.broadcast_to(np.arange(after_RN.shape[1]) < known, after_RN.shape)
+    segment = jnp.concatenate(
+        [place.segment_BT[row_R], jnp.asarray(is_known_RN, jnp.int32)], axis=1
+    )
+    inputs = target, layout(segment)
     if kind == "encoder_decoder":
         source = jax.tree.map(lambda leaf: leaf[row_R], at.source)
-        given = Pair(ids.source[row_R], target), Pair(source, given[1])
-    logits = full_pass(kind, name)(params, *given)[:, prompt.shape[1] - 1 :]
+        inputs = Pair(ids.source[row_R], target), Pair(source, inputs[1])
+    logits = full_pass(kind, name)(params, *inputs)[:, prompt.shape[1] - 1 :]
     return np.asarray(jax.nn.log_softmax(logits), np.float64)
 
 
@@ -67,8 +69,8 @@ def log_probabilities(
     [("decoder", "sinusoidal"), ("decoder", "dynamic_ntk"), ("encoder_decoder", "rope")],
 )
 def test_greedy_takes_the_most_probable_token_of_each_full_pass(kind, name):
-    model, params, *given = case(kind, name)
-    actual, score = greedy(model, params, *given, STEPS, END)
+    model, params, *inputs = case(kind, name)
+    actual, score = greedy(model, params, *inputs, STEPS, END)
     chosen_BN, total_B, open_B = np.full((2, STEPS), END), np.zeros(2), np.ones(2, bool)
     for n in range(STEPS):
         logp_BV = log_probabilities(kind, name, np.arange(2), chosen_BN, n)[:, n]
@@ -82,12 +84,12 @@ def test_greedy_takes_the_most_probable_token_of_each_full_pass(kind, name):
 @pytest.mark.thorough
 @pytest.mark.parametrize("kind", ["decoder", "encoder_decoder"])
 def test_beam_of_one_is_greedy(kind):
-    model, params, *given = case(kind)
-    wanted, score = greedy(model, params, *given, STEPS, END)
-    actual, scores = beam(model, params, *given, STEPS, END, 1)
+    model, params, *inputs = case(kind)
+    wanted, score = greedy(model, params, *inputs, STEPS, END)
+    actual, scores = beam(model, params, *inputs, STEPS, END, 1)
     assert actual[:, 0].tolist() == wanted.tolist()
     assert gap(scores[:, 0], score) < 1e-5
-    other, better = beam(model, params, *given, STEPS, END, 2)
+    other, better = beam(model, params, *inputs, STEPS, END, 2)
     assert other[:, 1].tolist() != wanted.tolist(), "control: the second best is another one"
     assert (better[:, 0] >= score - 1e-5).all()
 
@@ -95,13 +97,13 @@ def test_beam_of_one_is_greedy(kind):
 @pytest.mark.thorough
 @pytest.mark.parametrize("kind", ["decoder", "encoder_decoder"])
 def test_a_wide_beam_finds_what_a_search_of_all_sequences_finds(kind):
-    model, params, *given = case(kind)
+    model, params, *inputs = case(kind)
     every = np.array([*itertools.product(range(VOCAB), repeat=3)])
     after = (np.cumsum(every == END, axis=1) - (every == END)) > 0  # behind the first END
     keep = np.all(~after | (every == END), axis=1)
     every, after = every[keep], after[keep]
-    actual, scores = beam(model, params, *given, 3, END, VOCAB**2)
-    narrow, _ = beam(model, params, *given, 3, END, 1)
+    actual, scores = beam(model, params, *inputs, 3, END, VOCAB**2)
+    narrow, _ = beam(model, params, *inputs, 3, END, 1)
     missed = 0
     for row in range(2):
         logp_RNV = log_probabilities(kind, "rope", np.full(len(every), row), every, 3)[:, :-1]
@@ -116,8 +118,8 @@ def test_a_wide_beam_finds_what_a_search_of_all_sequences_finds(kind):
 
 @pytest.mark.thorough
 def test_fewer_sequences_than_the_width():
-    model, params, *given = case("decoder")
-    actual, scores = beam(model, params, *given, 1, END, VOCAB + 2)
+    model, params, *inputs = case("decoder")
+    actual, scores = beam(model, params, *inputs, 1, END, VOCAB + 2)
     assert sorted(actual[0, :VOCAB, 0].tolist()) == list(range(VOCAB))
     assert np.isfinite(scores[:, :VOCAB]).all()
     assert (scores[:, VOCAB:] == -np.inf).all()

@@ -34,8 +34,8 @@ def model(names: str = "rope rope rope", seed: int = 0, **changes):
         ("decoder", "encoding"),
         ("decoder", "cross_encoding"),
     ):
-        own = {**params[side], name: stir(params[side][name], seed)}
-        params = {**params, side: own}
+        side_params = {**params[side], name: stir(params[side][name], seed)}
+        params = {**params, side: side_params}
     return built._replace(
         apply=jax.jit(built.apply, static_argnames=("form", "block", "remat"))
     ), params
@@ -92,12 +92,12 @@ def test_padding(names):
     segment = Pair(sides(SOURCE, 3, source), sides(TARGET, 4, target))
     at = Pair(*map(layout, map(jnp.asarray, segment)))
     real = segment.target > 0
-    one, two = (pair(seed, batch=1) for seed in (3, 4))
+    first, two = (pair(seed, batch=1) for seed in (3, 4))
     put = lambda ids, other, at: (
         jnp.tile(other, (BATCH, 1)).at[at > 0].set(jnp.tile(ids[0, : at[0].sum()], BATCH))
     )
-    ids = Pair(*map(put, one, two, segment))
-    noise = Pair(*map(put, one, pair(5, batch=1), segment))
+    ids = Pair(*map(put, first, two, segment))
+    noise = Pair(*map(put, first, pair(5, batch=1), segment))
 
     def changes(m, params):
         """The largest change by the source's padding and by the target's, in each row."""
@@ -117,7 +117,7 @@ def test_padding(names):
     actual = changes(leaky, params)
     assert actual[0].min() > 1e-4, "control: the source's padding leaks"
     assert actual[1][np.array(target)].min() > 1e-4, "control: the target's, where it is before"
-    short = Pair(one.source[:, : SOURCE - 3], one.target[:, : TARGET - 4])
+    short = Pair(first.source[:, : SOURCE - 3], first.target[:, : TARGET - 4])
     alone = m.apply(params, short, Pair(full(1, SOURCE - 3), full(1, TARGET - 4)))[0]
     padded = np.asarray(m.apply(params, ids, at))
     assert max(gap(alone, row[at]) for row, at in zip(padded, real, strict=True)) < 1e-5

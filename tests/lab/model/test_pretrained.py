@@ -304,8 +304,8 @@ def test_the_page_runs(tmp_path, monkeypatch):
     assert np.isfinite(scope["logits"]).all()
     assert scope["vectors"].shape == (1, 32)
     again = pretrained.load(tmp_path / "pythia-70m-yarn")
-    given = scope["tokens_BT"], full(1, 4)
-    assert gap(jax.jit(again.model.apply)(again.params, *given), scope["logits"]) < 1e-6
+    inputs = scope["tokens_BT"], full(1, 4)
+    assert gap(jax.jit(again.model.apply)(again.params, *inputs), scope["logits"]) < 1e-6
     assert again.params["embed"].dtype == jnp.float32 != scope["found"].params["embed"].dtype
 
 
@@ -377,11 +377,11 @@ def most_bytes(read):
 def test_the_host_holds_one_tensor_at_a_time(tmp_path):
     """Counted while a folder of several files is read."""
     named = pretrained.shapes(pretrained.released(BIG))
-    made = {
+    tensors = {
         path: np.full(leaf.shape, n, np.float32) for n, (path, leaf) in enumerate(named.items())
     }
-    total, largest = (f(array.nbytes for array in made.values()) for f in (sum, max))
-    pretrained.save(tmp_path, BIG, made, file_bytes=total // 6)
+    total, largest = (f(array.nbytes for array in tensors.values()) for f in (sum, max))
+    pretrained.save(tmp_path, BIG, tensors, file_bytes=total // 6)
     files = sorted(tmp_path.glob("*.safetensors"))
     assert len(files) >= 6
     loaded = []

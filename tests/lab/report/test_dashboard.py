@@ -63,16 +63,18 @@ def test_a_line_is_an_encoding_of_a_run_and_holds_all_its_seeds(workdir):
 
 @pytest.mark.thorough
 def test_no_run_and_no_seed_is_hidden(workdir):
-    made = dashboard.workspace("me", "p", "n", [runs.read(workdir)])
-    text = dashboard.serialise(made)
+    workspace = dashboard.workspace("me", "p", "n", [runs.read(workdir)])
+    text = dashboard.serialise(workspace)
     assert json.loads(text)["spec"]["section"]["settings"]["max_runs"] == dashboard.MOST
     limits = [panel["config"]["limit"] for panels in sections(text).values() for panel in panels
               if "limit" in panel["config"]]  # fmt: skip
     assert len(limits) == 8
     assert set(limits) == {dashboard.MOST}
     # The control: what W&B's package does where it is told nothing.
-    made.settings.max_runs = type(made.settings)().max_runs
-    assert json.loads(dashboard.serialise(made))["spec"]["section"]["settings"]["max_runs"] == 10
+    workspace.settings.max_runs = type(workspace.settings)().max_runs
+    assert (
+        json.loads(dashboard.serialise(workspace))["spec"]["section"]["settings"]["max_runs"] == 10
+    )
 
 
 def test_a_folder_without_a_finished_run_is_refused(tmp_path, capsys):

@@ -69,10 +69,10 @@ def test_figures_leave_matplotlib_as_they_found_it(workdir):
 def test_only_figures_with_something_to_draw_are_drawn(tmp_path):
     plain = [r for r in make_records() if "position" not in r["labels"]]
     plain = [r for r in plain if r["labels"]["split"] == "test"]
-    one = [r for r in plain if r["labels"]["encoding"] == "rope"]
+    rope_records = [r for r in plain if r["labels"]["encoding"] == "rope"]
     for name, records, wanted in (
         ("two", plain, ["by_length", "difference"]),
-        ("one", one, ["by_length"]),
+        ("one", rope_records, ["by_length"]),
         ("seed", [r for r in plain if r["seed"] == 0], ["by_length"]),
     ):
         pictures = plots.pictures(runs.read(write_run(tmp_path / name, records)))
@@ -152,8 +152,8 @@ def test_the_loss_of_tokens_is_drawn_in_bits_of_their_bytes(tmp_path):
     facts = {"task": {"bytes_per_token": {"train": 4.0, "valid": 2.5}}}
     tokens = run._replace(summary=replace(run.summary, facts=facts))
     for split, per_token in facts["task"]["bytes_per_token"].items():
-        of = lambda run: [r["value"] for r in curves.curves(run, split)["rope"]]  # noqa: B023
-        np.testing.assert_allclose(of(tokens), np.array(of(run)) / per_token)
+        losses = lambda run: [r["value"] for r in curves.curves(run, split)["rope"]]  # noqa: B023
+        np.testing.assert_allclose(losses(tokens), np.array(losses(run)) / per_token)
 
 
 def test_the_heatmap_holds_each_mean_by_position_and_length(tmp_path):
@@ -222,8 +222,8 @@ def test_a_title_names_what_is_best_at_the_greatest_length():
     title = lambda records: plots.by_length(summarise(records)).axes[0].get_title()
     records = make_records()
     assert title(records) == "Bits per byte by test length: lowest at 4× with rope"
-    one = [r for r in records if r["labels"]["encoding"] == "rope"]
-    assert title(one) == "Bits per byte by test length", "the control: nothing to compare"
+    rope_records = [r for r in records if r["labels"]["encoding"] == "rope"]
+    assert title(rope_records) == "Bits per byte by test length", "the control: nothing to compare"
     gap = {"rope": 0.0, "randomized+rope": 0.249}
     near = [{**r, "value": r["value"] - gap[r["labels"]["encoding"]]} for r in records]
     assert title(near) == "Bits per byte by test length", "their seeds meet"

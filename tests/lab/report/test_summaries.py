@@ -126,8 +126,8 @@ def with_twin(shift=0.0):
 @pytest.mark.parametrize(("shift", "twin", "comparisons"), [(1e-6, True, 3), (1e-3, False, 4)])
 def test_equal_methods_are_one_line_and_one_comparison(tmp_path, shift, twin, comparisons):
     records = with_twin(shift)
-    one, other = ["rope", "same"], ["randomized+rope", "twin"]
-    wanted = [one, other] if twin else [one, other[:1], other[1:]]
+    names, other = ["rope", "same"], ["randomized+rope", "twin"]
+    wanted = [names, other] if twin else [names, other[:1], other[1:]]
     assert summaries.equal(summarise(records)) == wanted
     actual = summaries.differences(records, "bits_per_byte")
     assert actual.comparisons == comparisons
@@ -191,11 +191,11 @@ def test_the_best_is_bold_with_all_that_are_written_alike():
 
 def test_the_floor_is_a_row_of_its_own_at_each_length():
     records = [record(0, "rope", length, 0.5, metric="exact_match") for length in (8, 16)]
-    made = {"metric": "exact_match", "train_length": 8}
-    text = printed(report.summarise(records, **made, floors={8: 0.25, 16: 0.125}), 80)
+    labels = {"metric": "exact_match", "train_length": 8}
+    text = printed(report.summarise(records, **labels, floors={8: 0.25, 16: 0.125}), 80)
     assert "floor     0.250  0.125" in text
     assert "needs no positions" in text.replace("\n", " ")
-    assert "floor" not in printed(report.summarise(records, **made), 80)
+    assert "floor" not in printed(report.summarise(records, **labels), 80)
 
 
 def test_a_missing_seed_and_a_diverged_one_are_shown():

@@ -36,11 +36,11 @@ def tree(scale=1.0):
 
 
 def saved(folder, steps=(1, 2)):
-    kept = Checkpoints(folder)
+    checkpoints = Checkpoints(folder)
     for step in steps:
-        kept.save(step, tree(step), {"mark": step})
-    kept.wait()
-    return kept
+        checkpoints.save(step, tree(step), {"mark": step})
+    checkpoints.wait()
+    return checkpoints
 
 
 def test_every_leaf_comes_back_to_the_bit_with_its_note(tmp_path):
@@ -55,21 +55,21 @@ def test_every_leaf_comes_back_to_the_bit_with_its_note(tmp_path):
 
 
 def test_arrays_donated_after_a_save_are_saved_unchanged(tmp_path):
-    kept, state = Checkpoints(tmp_path), tree()
+    checkpoints, state = Checkpoints(tmp_path), tree()
     bump = jax.jit(lambda t: jax.tree.map(lambda x: x + jnp.ones((), x.dtype), t), donate_argnums=0)
-    kept.save(1, state, {})
+    checkpoints.save(1, state, {})
     bump(state)
-    kept.wait()
+    checkpoints.wait()
     np.testing.assert_array_equal(
-        next(kept.newest()).leaves[".params['kernel']"], tree().params["kernel"]
+        next(checkpoints.newest()).leaves[".params['kernel']"], tree().params["kernel"]
     )
 
 
 def test_old_checkpoints_are_deleted_and_newer_ones_on_request(tmp_path):
-    kept = saved(tmp_path, steps=(1, 2, 3))
-    assert [actual.step for actual in kept.newest()] == [3, 2]
-    kept.delete_after(2)
-    assert [actual.step for actual in kept.newest()] == [2]
+    checkpoints = saved(tmp_path, steps=(1, 2, 3))
+    assert [actual.step for actual in checkpoints.newest()] == [3, 2]
+    checkpoints.delete_after(2)
+    assert [actual.step for actual in checkpoints.newest()] == [2]
 
 
 def test_items_are_apart_and_one_is_read_without_the_rest(tmp_path):
@@ -101,10 +101,10 @@ def test_a_checkpoint_of_an_earlier_version_is_read(tmp_path):
 
 
 def test_steps_to_keep_are_never_deleted(tmp_path):
-    kept = Checkpoints(tmp_path, keep=1, at=(2,))
+    checkpoints = Checkpoints(tmp_path, keep=1, at=(2,))
     for step in (1, 2, 3, 4):
-        kept.save(step, tree(step), {})
-    kept.wait()
+        checkpoints.save(step, tree(step), {})
+    checkpoints.wait()
     assert sorted(int(path.name) for path in tmp_path.iterdir()) == [2, 4]
 
 
@@ -146,11 +146,11 @@ def test_a_failed_save_surfaces_at_the_next_and_at_the_end(tmp_path, monkeypatch
 
 
 def test_what_is_not_finite_is_never_kept(tmp_path):
-    kept = Checkpoints(tmp_path)
+    checkpoints = Checkpoints(tmp_path)
     with pytest.raises(Diverged, match=r"^step 7: \.params\['kernel'\] is not finite"):
-        kept.save(7, tree(jnp.inf), {})
-    kept.wait()
-    assert list(kept.newest()) == []
+        checkpoints.save(7, tree(jnp.inf), {})
+    checkpoints.wait()
+    assert list(checkpoints.newest()) == []
 
 
 @pytest.mark.parametrize(

@@ -214,10 +214,10 @@ def test_a_checkpoint_with_another_note_is_not_used(tmp_path, note, capsys):
 
     state = {"w": np.ones(3, np.float32)}
     with runs.Run(tmp_path, CONFIG) as run:
-        with StageCheckpoints(run, "training", 4, CheckpointConfig()) as kept:
-            kept._checkpoints.save(2, state, note)
-        with StageCheckpoints(run, "training", 4, CheckpointConfig()) as kept:
-            assert kept.restore(state) is state
+        with StageCheckpoints(run, "training", 4, CheckpointConfig()) as checkpoints:
+            checkpoints._checkpoints.save(2, state, note)
+        with StageCheckpoints(run, "training", 4, CheckpointConfig()) as checkpoints:
+            assert checkpoints.restore(state) is state
     assert "training, step 2: not used: " in capsys.readouterr().err
 
 
@@ -255,15 +255,15 @@ def test_an_archive_unpacked_halfway_is_repaired(tmp_path):
 
 def test_a_run_of_ones_own_is_not_overwritten(tmp_path):
     archive(tmp_path / "runs.tar.xz")
-    own = tmp_path / "runs" / "one"
-    own.mkdir(parents=True)
-    (own / "config.json").write_text("mine")  # other content
+    own_run = tmp_path / "runs" / "one"
+    own_run.mkdir(parents=True)
+    (own_run / "config.json").write_text("mine")  # other content
     assert board.unpack(tmp_path / "runs.tar.xz", tmp_path / "runs") == 1
-    assert (own / "config.json").read_text() == "mine"
-    (own / "config.json").write_bytes(b"")  # begun here: no summary yet, but progress
-    (own / "progress.json").write_text("{}")
+    assert (own_run / "config.json").read_text() == "mine"
+    (own_run / "config.json").write_bytes(b"")  # begun here: no summary yet, but progress
+    (own_run / "progress.json").write_text("{}")
     assert board.unpack(tmp_path / "runs.tar.xz", tmp_path / "runs") == 0
-    (own / "progress.json").unlink()  # the control
+    (own_run / "progress.json").unlink()  # the control
     assert board.unpack(tmp_path / "runs.tar.xz", tmp_path / "runs") == 1
 
 

@@ -246,14 +246,14 @@ def test_a_loss_that_is_not_finite_stops_before_its_update(tmp_path):
 
 @pytest.mark.thorough
 def test_the_state_before_the_bad_step_is_kept():
-    kept = []
+    states = []
     for after, steps in ((5, 8), (99, 5)):
         model = _breaking(after)
         state = init_runner(model, optimizer(TRAIN), 1)()
         arguments = BATCHES([0], range(steps)), rates(TRAIN, range(steps))
-        kept.append(RUNNER(model)(state, *arguments)[0])
-    assert int(kept[0].step[0]) == 5
-    for a, b in zip(*map(jax.tree.leaves, kept), strict=True):
+        states.append(RUNNER(model)(state, *arguments)[0])
+    assert int(states[0].step[0]) == 5
+    for a, b in zip(*map(jax.tree.leaves, states), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-6)
 
 

@@ -90,8 +90,8 @@ def stack(x, o):
 
 
 def count(x, o):
-    *actions, asked = x
-    return [*digits(actions.count(asked - 14 + 10)), EOS - SYMBOL]
+    *actions, query = x
+    return [*digits(actions.count(query - 14 + 10)), EOS - SYMBOL]
 
 
 def marker(x, o):
@@ -107,11 +107,11 @@ def passkey(x, o):
 
 
 def needle(x, o):
-    *line, sep, asked = x
+    *line, sep, query = x
     assert sep == SEP - SYMBOL
     keys = [(i, s) for i, s in enumerate(line) if s < 12]
     assert len({key for _, key in keys}) == len(keys) == 4
-    (at,) = [i for i, key in keys if key == asked]
+    (at,) = [i for i, key in keys if key == query]
     return [line[at + 1]]
 
 

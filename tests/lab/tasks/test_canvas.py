@@ -74,7 +74,7 @@ def test_which_are_the_pixels_of_the_left_digit():
         assert (weight == ink).all()
         sets = target.reshape(size, size)
         bits = (sets[..., None] >> np.arange(4)) & 1
-        left, right = (np.flatnonzero(of.any(axis=0)) for of in (sets > 0, ink & (sets == 0)))
+        left, right = (np.flatnonzero(side.any(axis=0)) for side in (sets > 0, ink & (sets == 0)))
         assert left.max() < right.min()
         assert (bits[sets > 0] == shown[sets > 0]).all()
         assert left.max() - left.min() < 4
@@ -151,8 +151,10 @@ def test_shifted_windows_are_those_of_the_paper(side, window):
     encoding = shifted_windows(window)
     actual = []
     for n in range(2):
-        own, params, *placed = encoding.at(n, encoding.init(jax.random.key(0), None), at, at)
-        actual.append(np.asarray(own.bias(params, *placed, None))[0, 0] == 0)
+        own_encoding, params, *placed = encoding.at(
+            n, encoding.init(jax.random.key(0), None), at, at
+        )
+        actual.append(np.asarray(own_encoding.bias(params, *placed, None))[0, 0] == 0)
     assert (actual[0] == rolled(side, window, 0)).all()
     assert (actual[1] == rolled(side, window, window // 2)).all()
     assert (actual[0] != actual[1]).any(), "control"

@@ -43,18 +43,18 @@ def test_each_method_has_the_positions_of_its_paper():
 
     columns = [1, 5, 19, 10, 14, 20, 21, 25, 30, 31, 32]
     first = lambda t, space: [t, space, space]
-    of = lambda ids: [read(ids)[column] for column in columns]
+    columns_of = lambda ids: [read(ids)[column] for column in columns]
     # Storage: BOS, two frames, two tones, a frame, a tone, two words.
-    assert of("all") == [
+    assert columns_of("all") == [
         [1, 1, 1], [1, 2, 2], [1, 1, 1], [2, 1, 1], [2, 2, 2], [2, 2, 2],
         [3, 1, 1], [3, 2, 2], [3, 3, 3], [4, 4, 4], [5, 5, 5],
     ]  # fmt: skip
-    assert of("reset")[:6] == [
+    assert columns_of("reset")[:6] == [
         first(1, 0), first(1, 1), [1, 1, 1], first(2, 0), first(2, 1), [2, 2, 2]
     ]  # fmt: skip
     # The middle of a frame is on the diagonal at its time, 2 after the frame before it; so is its
     # tone. Words follow one after the last frame.
-    assert of("diagonal") == [
+    assert columns_of("diagonal") == [
         [1, 0, 0], [1, 1, 1], [1, 1, 1], [3, 2, 2], [3, 3, 3], [3, 3, 3],
         [5, 4, 4], [5, 5, 5], [5, 5, 5], [6, 6, 6], [7, 7, 7],
     ]  # fmt: skip
@@ -82,13 +82,13 @@ def test_own_clips_are_read(tmp_path):
     assert batch.weights_BT[:, 0].tolist() == [1.0] * count + [0.0] * 2
     rows = [row[row > 0].tolist() for row in batch.tokens_BT[:count]]
     assert sorted(map(len, rows)) == [*map(len, rows)], "shortest first"
-    known = {}
+    clips = {}
     for n in range(300):
         (a, b, c), (i, j, k) = arrays["frames"][n].reshape(3, 2), 4 + arrays["tones"][n]
         stream = [[*a, i], [*a, *b, i, j], [*a, *b, i, j, *c, k]][arrays["seconds"][n] - 1]
         row = [BOS, *(SYMBOL + np.array([*stream, 7 + arrays["words"][n, 0]]))]
-        known[str([int(token) for token in row])] = arrays["answers"][n]
-    assert [known[str(row)] for row in rows] == batch.targets_BT[:count, 0].tolist()
+        clips[str([int(token) for token in row])] = arrays["answers"][n]
+    assert [clips[str(row)] for row in rows] == batch.targets_BT[:count, 0].tolist()
     assert task.examples(1) < count, "control"
 
 

@@ -89,8 +89,8 @@ def test_completion_is_recorded_by_place_in_the_file():
     offset_E = np.repeat([10, 2000, 70000], 8)
     right_SE = np.repeat([[1.0, 2.0, 3.0]], 8, axis=1)
     scores = Scores({"token_accuracy": Sums(right_SE, np.full((1, 24), 4.0))}, {})
-    one = type("One", (), {"label": "rope", "length": 64})()
-    actual = [*by_offset(config, offset_E, None, one, scores)]
+    row = type("One", (), {"label": "rope", "length": 64})()
+    actual = [*by_offset(config, offset_E, None, row, scores)]
     assert [(r["labels"]["offset"], r["value"]) for r in actual] == [
         (0, 0.25), (EDGES[1], 0.5), (EDGES[-1], 0.75)
     ]  # fmt: skip

@@ -24,13 +24,13 @@ def sampled(task, width=64):
 
 def test_only_hidden_bytes_have_weight(texts):
     hidden, plain = map(sampled, texts)
-    asked = np.asarray(hidden.weights_BT) > 0
-    np.testing.assert_array_equal(np.asarray(hidden.tokens_BT) == MASK, asked)
+    hidden_BT = np.asarray(hidden.weights_BT) > 0
+    np.testing.assert_array_equal(np.asarray(hidden.tokens_BT) == MASK, hidden_BT)
     np.testing.assert_array_equal(hidden.targets_BT, plain.tokens_BT)
-    seen = np.where(asked, plain.tokens_BT, hidden.tokens_BT)
+    seen = np.where(hidden_BT, plain.tokens_BT, hidden.tokens_BT)
     np.testing.assert_array_equal(seen, plain.tokens_BT)
-    assert not asked[:, 48:].any()
-    assert abs(asked[:, :48].mean() - SHARE) < 0.03
+    assert not hidden_BT[:, 48:].any()
+    assert abs(hidden_BT[:, :48].mean() - SHARE) < 0.03
     # The control: the plain task asks for the next byte everywhere, and hides none.
     assert (np.asarray(plain.weights_BT)[:, :48] == 1).all()
     assert np.asarray(plain.tokens_BT).max() < MASK

@@ -32,8 +32,8 @@ from tests.support.tfds_sets import COMMANDS, DOCUMENTS
 def prepared_dir(tmp_path_factory):
     """Six sets, prepared as anybody would, with no TensorFlow."""
     folder = tmp_path_factory.mktemp("tfds")
-    own = ("posenc_jax/stdlib", "posenc_jax/digits", "posenc_jax/copy")
-    names = (*own, "documents", "commands", "reviews")
+    datasets = ("posenc_jax/stdlib", "posenc_jax/digits", "posenc_jax/copy")
+    names = (*datasets, "documents", "commands", "reviews")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(tfds_builder, "COUNT", 60)
         tfds.disable_progress_bar()
@@ -177,7 +177,7 @@ def test_a_streamed_step_is_a_function_of_seed_and_step(streamed):
 
 
 def test_streamed_rows_are_made_of_documents(streamed):
-    known = [text.replace(b"\0", b" ") for text in DOCUMENTS["train"]]
+    texts = [text.replace(b"\0", b" ") for text in DOCUMENTS["train"]]
     rows = streamed.feed(range(1), range(40), 6, 64).whole().reshape(-1, 65)
     inner, cropped = set(), 0
     for row in rows:
@@ -185,21 +185,21 @@ def test_streamed_rows_are_made_of_documents(streamed):
         inner |= set(between[:-1])
         cropped += row[0] != 0
         if not between:  # one document fills it
-            assert any(first in text for text in known)
+            assert any(first in text for text in texts)
             continue
-        assert any(text.endswith(first) for text in known)
-        assert any(text.startswith(between[-1]) for text in known)
-    assert inner <= set(known)
+        assert any(text.endswith(first) for text in texts)
+        assert any(text.startswith(between[-1]) for text in texts)
+    assert inner <= set(texts)
     assert len(inner) > 50
     assert cropped > 0
 
 
 @pytest.mark.thorough
 def test_training_reads_a_chunk_at_a_time(streamed):
-    asked = []
+    chunks = []
 
     def feed(seeds, steps, batch, width):
-        asked.append((seeds, steps, batch, width))
+        chunks.append((seeds, steps, batch, width))
         return streamed.feed(seeds, steps, batch, width)
 
     config = schema.ModelConfig(width=8, heads=2, layers=1, mlp=1)
@@ -207,7 +207,7 @@ def test_training_reads_a_chunk_at_a_time(streamed):
     losses = []
     keep = lambda metrics, seconds: losses.extend(metrics["loss"][0].tolist())
     train(model, streamed._replace(feed=feed), CONFIG, 2, 3, True, keep)
-    assert asked == [([3, 4], range(a, b), 6, 32) for a, b in ((0, 2), (2, 4))]
+    assert chunks == [([3, 4], range(a, b), 6, 32) for a, b in ((0, 2), (2, 4))]
     assert len(losses) == 4
     assert np.isfinite(losses).all()
 
@@ -225,8 +225,8 @@ def test_the_texts_of_a_set_are_prepared_as_tokens(data_dir, tmp_path):
     assert sum(task.facts["documents"].values()) == len(items)
     titles = {item.text for item in documents.source("tfds:documents", "title").items(0)}
     assert {"0", "1199"} <= titles
-    own = documents.source("tfds:posenc_jax/stdlib").items(0)
-    assert next(own).split == "train"
+    texts = documents.source("tfds:posenc_jax/stdlib").items(0)
+    assert next(texts).split == "train"
     with pytest.raises(ValueError, match="has no text 'body'; choices: text, title"):
         documents.source("tfds:documents", "body")
 
@@ -394,9 +394,9 @@ def test_nothing_of_ours_loads_tensorflow(data_dir, tmp_path):
 @pytest.mark.parametrize("file", ["requirements.txt", "requirements-dev.txt"])
 def test_no_tensorflow_in_the_lock(file):
     names = {re.split("[=<>; ]", line)[0] for line in (ROOT / file).read_text().splitlines()}
-    own = {"tensorflow-datasets", "tensorflow-metadata"}
-    assert own <= names, "what is looked for would be found"
-    assert {name for name in names if name.startswith(("tensorflow", "tf-"))} == own
+    packages = {"tensorflow-datasets", "tensorflow-metadata"}
+    assert packages <= names, "what is looked for would be found"
+    assert {name for name in names if name.startswith(("tensorflow", "tf-"))} == packages
 
 
 def test_the_record_is_json(data_dir):

@@ -49,14 +49,14 @@ def test_the_bag_knows_the_answer(name):
 
 @pytest.mark.thorough
 def test_the_floors_of_several_sizes_are_those_of_each():
-    task, asked = tasks.make("copy"), {"examples": 64}
-    actual = floors.by_metric(task, (2, 8), (8, 16), **asked)
+    task, options = tasks.make("copy"), {"examples": 64}
+    actual = floors.by_metric(task, (2, 8), (8, 16), **options)
     for metric, by_size in actual.items():
         assert by_size == {
-            n: getattr(floors.floor(task, (2, 8), n, **asked), metric)[1] for n in (8, 16)
+            n: getattr(floors.floor(task, (2, 8), n, **options), metric)[1] for n in (8, 16)
         }
     assert actual["token_accuracy"][8] > actual["token_accuracy"][16] > 0.1
-    assert floors.by_metric(task._replace(metric="bits_per_byte"), (2, 8), (8,), **asked) == {}
+    assert floors.by_metric(task._replace(metric="bits_per_byte"), (2, 8), (8,), **options) == {}
 
 
 @pytest.mark.thorough

@@ -337,9 +337,9 @@ def test_a_source_that_changes_while_it_is_read_ends_with_a_line(folder_of_text,
     reads = iter([source.items])
 
     def items(first):
-        kept = next(reads, None)
-        if kept:
-            return kept(first)
+        read = next(reads, None)
+        if read:
+            return read(first)
         return (item._replace(text=(item.text or "") + "!") for item in source.items(first))
 
     with pytest.raises(Exception, match="it was changed while it was read; start again"):

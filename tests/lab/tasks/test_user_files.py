@@ -227,8 +227,8 @@ def test_paths_that_are_no_files_are_refused_at_once(tmp_path, name):
         (tmp_path / "folder.fa").mkdir()
     (tmp_path / "folder").mkdir()
     line(tmp_path / "folder")
-    with socket.socket(socket.AF_UNIX) as one:
-        one.bind(str(tmp_path / "socket.fa"))
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(str(tmp_path / "socket.fa"))
         (tmp_path / "socket").symlink_to("socket.fa")
         assert "a pipe, a socket or a device" in line(tmp_path / "socket")
 

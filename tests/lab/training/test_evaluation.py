@@ -102,8 +102,8 @@ def test_curve_by_position_averages_to_the_scalar(tmp_path):
     whole = [r["value"] for r in bits if "position" not in r["labels"]]
     edges = position_bins(32)
     for seed in (0, 1):
-        own = [r for r in bits if "position" in r["labels"] and r["seed"] == seed]
-        curve = {r["labels"]["position"]: r["value"] for r in own}
+        seed_bits = [r for r in bits if "position" in r["labels"] and r["seed"] == seed]
+        curve = {r["labels"]["position"]: r["value"] for r in seed_bits}
         sizes = dict(zip(edges, np.diff(edges), strict=False))
         mean = sum(curve[p] * sizes[p] for p in curve) / 32
         assert math.isclose(mean, whole[seed], rel_tol=1e-5)

@@ -76,11 +76,11 @@ def close(actual, wanted, key="losses", first=0):
 )
 def test_eight_devices_give_the_losses_of_one(runs, case, wanted):
     assert runs["eight"]["devices"] == 8
-    actual, one = runs["eight"][case], runs["one"][wanted]
-    other = {key: one[key][::-1] for key in ("losses", "scores")} if wanted == "seeds" else {
+    actual, alone = runs["eight"][case], runs["one"][wanted]
+    other = {key: alone[key][::-1] for key in ("losses", "scores")} if wanted == "seeds" else {
         key: runs["one"]["seeds"][key][1:2] for key in ("losses", "scores")}  # fmt: skip
     for key in ("losses", "scores"):
-        assert close(actual, one, key)
+        assert close(actual, alone, key)
         assert not close(actual, other, key), "control: other seeds"
 
 
@@ -118,7 +118,7 @@ def test_tokens_are_those_of_one_process(runs, case, other):
         "tokens of seeds": ([0, 2, 0, 8], [0, 1, 0, 8], [1, 2, 0, 8]),
     }[case]
     assert wanted["rows read"] == runs["eight"][case]["rows read"] == 2 * [whole]
-    assert [actual[case]["rows read"] for actual in runs["two"]] == [2 * [own] for own in parts]
+    assert [actual[case]["rows read"] for actual in runs["two"]] == [2 * [rows] for rows in parts]
 
 
 def test_tokens_go_on_in_the_same_bits(runs):
@@ -175,18 +175,18 @@ def test_attention_that_xla_does_not_partition_fails_on_explicit_axes(name, monk
 
 
 def test_fsdp_leaves_each_device_its_share_of_the_state(runs):
-    whole, own = runs["eight"]["fsdp"]["bytes"]
-    assert own < 1.1 * whole / 8
-    whole, own = runs["one"]["rows"]["bytes"]
-    assert own == whole, "control"
+    whole, share = runs["eight"]["fsdp"]["bytes"]
+    assert share < 1.1 * whole / 8
+    whole, share = runs["one"]["rows"]["bytes"]
+    assert share == whole, "control"
 
 
 def test_two_devices_share_the_heads_and_eight_what_fsdp_spreads(runs):
     """Norms, output biases and what the encoding learns are whole on each device."""
-    whole, own = runs["eight"]["heads"]["bytes"]
-    assert own < 1.1 * whole / 2
-    whole, own = runs["eight"]["heads and fsdp"]["bytes"]
-    assert own < 1.2 * whole / 8
+    whole, share = runs["eight"]["heads"]["bytes"]
+    assert share < 1.1 * whole / 2
+    whole, share = runs["eight"]["heads and fsdp"]["bytes"]
+    assert share < 1.2 * whole / 8
 
 
 def test_processes_agree_on_memory_and_on_signals(runs):

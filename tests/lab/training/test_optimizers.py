@@ -41,12 +41,12 @@ def built(name, **options):
 
 def steps(tx, packed):
     """The parameters after three steps."""
-    own = lambda tree: pack(tree, tree) if packed else tree
-    params = own(PARAMS)
+    packed_tree = lambda tree: pack(tree, tree) if packed else tree
+    params = packed_tree(PARAMS)
     state = tx.init(params)
     with jax.numpy_dtype_promotion("standard"):
         for grads in GRADS:
-            updates, state = tx.update(own(grads), state, params)
+            updates, state = tx.update(packed_tree(grads), state, params)
             params = optax.apply_updates(params, updates)
     return unpack(params)
 
@@ -221,8 +221,8 @@ def test_one_of_a_users_own_is_a_function(monkeypatch):
     def halves(peak, steps, warmup, every: int = 10):
         return lambda step: peak * 0.5 ** (step // every)
 
-    own = {"optimizer": named("signed", momentum=0.5), "schedule": named("halves", every=2)}
-    config = CONFIG.model_copy(update={**own, "warmup": 0, "lr": 1.0})
+    options = {"optimizer": named("signed", momentum=0.5), "schedule": named("halves", every=2)}
+    config = CONFIG.model_copy(update={**options, "warmup": 0, "lr": 1.0})
     optimizers.check(config)
     assert not optimizers.optimizer(config).elementwise, "unless it says so"
     assert float(optimizers.schedule(config)(5)) == 0.25

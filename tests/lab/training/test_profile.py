@@ -67,8 +67,8 @@ def test_a_traced_program_has_its_parts(tmp_path):
         return jax.lax.scan(step, x, rate_N)
 
     program, x, rate_N = jax.jit(run), jnp.full((256, 256), 0.01), jnp.ones(3)
-    made = traced(tmp_path / "profile/it", program, x, x[:4, :4], rate_N)
-    assert jnp.array_equal(made[0], program(x, x[:4, :4], rate_N)[0])
+    trace = traced(tmp_path / "profile/it", program, x, x[:4, :4], rate_N)
+    assert jnp.array_equal(trace[0], program(x, x[:4, :4], rate_N)[0])
     note = json.loads((tmp_path / "profile/it/parts.json").read_text())
     assert note["steps"] == 3
     first, *others = note["parts"]

@@ -126,7 +126,7 @@ def test_peaks_are_of_whole_devices_by_their_names():
     assert {name: chips.peak_flops(name) for name in named} == {
         name: 1e12 * peak for name, peak in named.items()
     }
-    kinds = [kind for known in chips.CHIPS.values() for kind in known.peaks]
+    kinds = [kind for chip in chips.CHIPS.values() for kind in chip.peaks]
     assert len(kinds) == len(set(kinds))
 
 

@@ -96,8 +96,8 @@ def test_rates_averages_and_the_end_are_those_asked_for():
     plain = Trainer(model, make_optimizer(optax.constant_schedule(1e-2), 1.0, 0.01))
     whole = Trainer(model, make_optimizer(optax.constant_schedule(1.0), 1.0, 0.01), average=4)
     sizes_B = jnp.full((8,), 4, jnp.int32)
-    one = TASK.sample(TASK.data, jax.random.key(1), sizes_B, TASK.width(6))
-    rows = jax.tree.map(lambda leaf: jnp.stack([leaf[None]] * 2), one)
+    batch = TASK.sample(TASK.data, jax.random.key(1), sizes_B, TASK.width(6))
+    rows = jax.tree.map(lambda leaf: jnp.stack([leaf[None]] * 2), batch)
     seen, rates = [], [1e-2, 1e-3]
 
     def after(state, step, metrics):
@@ -115,12 +115,14 @@ def test_rates_averages_and_the_end_are_those_asked_for():
     assert max(jax.tree.leaves(jax.tree.map(gap, average, params))) > 1e-3, "control"
     alone = fit(plain.advance, plain.rates, plain.start([0]), 3, 1,
                 lambda steps: jax.tree.map(lambda leaf: leaf[:1], rows))  # fmt: skip
-    of = lambda n: jax.tree.map(lambda leaf: leaf[n], done.params)
-    own = jax.tree.map(lambda leaf: leaf[0], alone.params)
-    assert max(jax.tree.leaves(jax.tree.map(gap, of(0), own))) < 1e-5
-    assert max(jax.tree.leaves(jax.tree.map(gap, of(1), own))) > 1e-3, "control: another rate"
-    given = plain.start([7], params=jax.tree.map(lambda leaf: leaf[None], own))
-    assert max(jax.tree.leaves(jax.tree.map(gap, given.params, alone.params))) == 0
+    params_of = lambda n: jax.tree.map(lambda leaf: leaf[n], done.params)
+    alone_params = jax.tree.map(lambda leaf: leaf[0], alone.params)
+    assert max(jax.tree.leaves(jax.tree.map(gap, params_of(0), alone_params))) < 1e-5
+    assert max(jax.tree.leaves(jax.tree.map(gap, params_of(1), alone_params))) > 1e-3, (
+        "control: another rate"
+    )
+    started = plain.start([7], params=jax.tree.map(lambda leaf: leaf[None], alone_params))
+    assert max(jax.tree.leaves(jax.tree.map(gap, started.params, alone.params))) == 0
 
 
 @pytest.mark.thorough

@@ -39,8 +39,8 @@ def test_a_value_that_is_not_finite_is_left_out():
 def test_rows_do_not_depend_on_how_many_records_come_at_a_time():
     records = [r for step in (20, 40) for r in (record(step=step), record("valid", step=step))]
     records += [record("test", length=n, step=40) for n in (8, 16)]
-    each = [row for r in records for row in rows.rows([r])]
-    assert list(rows.rows(records)) == each
+    row_by_row = [row for r in records for row in rows.rows([r])]
+    assert list(rows.rows(records)) == row_by_row
 
 
 def test_keys_are_those_of_every_encoding_and_seed():

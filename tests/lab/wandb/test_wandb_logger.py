@@ -301,10 +301,10 @@ def test_training_waits_for_nothing_and_the_end_for_a_time_that_ten_trainings_do
     fake, release = wandb(), threading.Event()
     init = fake.init
 
-    def slow_init(**given):
-        if given["job_type"] == "training":
+    def slow_init(**arguments):
+        if arguments["job_type"] == "training":
             release.wait(1.0)
-        return init(**given)
+        return init(**arguments)
 
     monkeypatch.setattr(sys.modules["wandb"], "init", slow_init)
     monkeypatch.setattr(logger, "UPLOAD_SECONDS", 1.0)
@@ -331,13 +331,13 @@ def test_a_server_that_falls_silent_after_the_start_holds_the_end_up_once(
     """No training can be opened online any more, and the report, which is, is not waited for."""
     fake, init = wandb(), sys.modules["wandb"].init
 
-    def refusing_init(**given):
-        if given["job_type"] == "training" and given["mode"] == "online":
+    def refusing_init(**arguments):
+        if arguments["job_type"] == "training" and arguments["mode"] == "online":
             raise RuntimeError("no answer")
-        return init(**given)
+        return init(**arguments)
 
     monkeypatch.setattr(sys.modules["wandb"], "init", refusing_init)
-    monkeypatch.setattr(sys.modules["wandb"], "Api", lambda **given: time.sleep(60))
+    monkeypatch.setattr(sys.modules["wandb"], "Api", lambda **arguments: time.sleep(60))
     monkeypatch.setattr(client, "ANSWER_SECONDS", 0.2)
     start = time.monotonic()
     run_mirrored(tmp_path)

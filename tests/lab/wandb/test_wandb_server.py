@@ -97,10 +97,10 @@ def test_offline_runs_of_all_starts_are_read_and_synced_once(tmp_path):
             env = run(server, workdir, "offline", dies)
         assert server.runs == {}, "control: nothing was sent"
         logs = sorted(workdir.glob("wandb/offline-run-*/*.wandb"))
-        kept = dict(_read(log, env) for log in logs)  # the last start's, of each run
-        assert kept == {f"{name}, seed {seed}": rows for (name, seed), rows in ALL.items()} | {
-            "run": []
-        }
+        rows_of_runs = dict(_read(log, env) for log in logs)  # the last start's, of each run
+        assert rows_of_runs == {
+            f"{name}, seed {seed}": rows for (name, seed), rows in ALL.items()
+        } | {"run": []}
         sync = [sys.executable, "-m", "wandb", "sync", str(workdir / "wandb")]
         done = subprocess.run(sync, cwd=tmp_path, env=env, capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
