@@ -7,12 +7,30 @@
     python scripts/sweep.py --config=configs/leaderboard.py --dry-run  # the runs of the board
     make board              # those that docs/leaderboard does not have yet; then writes the page
 
+    python train.py --config=configs/leaderboard.py:position           # the design of 12 problems
+    python scripts/sweep.py --config=configs/leaderboard.py:position-rates --dry-run
+
 Each method is trained in windows of 32 tokens, with three learning rates, of which validation
 examples choose one, and tested in windows of 32 to 512. Against rope it has a cost (what it loses
 within the trained window) and a gain (beyond it).
 
 A training takes half a minute of one core, a task of the best-known methods an hour of two;
 `quick` takes 20 to 30 seconds.
+
+"position" is the board's next design: 12 problems that tell position from content
+(`experiments/board/leaderboard/problems.py`), windows of 64 tokens, tests to 512, a fixed budget
+whose rate falls at its end, and the mean over 8 late checkpoints. Its sweeps, in this order:
+
+    stage            content                                                   trainings  hours
+    position-rates   six rates, three bases of rope; one method a kind, a seed       430      7
+    position-first   all methods on six problems, 3 seeds                          1,050     21
+    position-rest    16 methods on the other six, and two more seeds of all          670     14
+    position-large   12 methods, three problems, 3 seeds, 4 layers of width 128      130     21
+
+After "position-rates" write its rates into `CHOSEN` and its base into `BASE`. The hours are of two
+cores, estimated from 200 steps of rope: 25 to 36 ms a step and 22 s for tests, on one core; the
+last line from a step at that size. A run whose process is stopped goes on; a point of a stage is a
+run, and a method a stage of it.
 """
 
 from configs import common
@@ -29,21 +47,73 @@ TASKS = (
 RATE, RATES = 4e-3, {"needle": 1e-3}
 
 
+# The design "position". Its stages are sweeps; words after one are methods: "position,rope,quick".
+POSITION = {
+    "window": 64, "multiples": (1, 2, 4, 8), "shortest": 8, "examples": 1024, "seeds": 3,
+    "train": {
+        "steps": 4000, "chunk": 50, "average": 0, "fall": 0.2, "looks": 8, "late": 0.3,
+        "rates": (8e-3, 4e-3, 2e-3, 1e-3, 5e-4, 2.5e-4), "widen": 2, "learned": None,
+    },
+}  # fmt: skip
+FIRST = ("copy_distinct", "delay8", "recall_order", "flip_flop", "reverse_bits", "count")
+REST = (
+    *(
+        "reverse_distinct",
+        "recall_distinct",
+        "indirect_indexing",
+        "copy_bits",
+        "parity",
+        "majority",
+    ),
+)
+LARGE = ("reverse_distinct", "delay8", "recall_order")
+# Bases of rope beside 10,000: a turn of the slowest pair in 64 tokens, and the bound for 512.
+BASES = (14.2, 1091.6)
+# (method of RATED, problem) -> the rate that "position-rates" chose, and 2e-3 where it has not yet.
+CHOSEN: dict[tuple[str, str], float] = {}
+BASE: float | None = None  # of rope, that "position-rates" chose; None: not yet
+# The methods of "position-rest" by the one whose rate they take, which "position-rates" tries.
+SIXTEEN = {
+    "nope": ("nope",),
+    "sinusoidal": ("sinusoidal", "learned"),
+    "rope": ("rope", "p_rope", "partial"),
+    "alibi": ("alibi", "kerple_log"),
+    "t5": ("t5", "fire"),
+    "shaw": ("shaw", "deberta"),
+    "fox": ("fox", "cope"),
+    "path": ("path",),
+    "randomized+rope": ("randomized+rope",),
+}
+TWELVE = {
+    "nope": ("nope",),
+    "sinusoidal": ("shifted+learned",),
+    "rope": ("rope", "p_rope", "local_global"),
+    "alibi": ("alibi", "kerple_log"),
+    "t5": ("t5",),
+    "shaw": ("shaw",),
+    "fox": ("fox",),
+    "path": ("path",),
+}
+STAGES = ("position", "position-rates", "position-first", "position-rest", "position-large")
+
+
 def get_config(argument=""):
     names, quick = common.words(argument)
+    stage, names = common.pick(names, STAGES)
     config = common.config(
         "leaderboard",
         encoding={"name": ",".join(names) or ("nope,rope,alibi" if quick else "known")},
-        task={"name": "copy"},
+        task={"name": "copy_distinct" if stage else "copy"},
         model={"width": 64, "mlp": 2},
-        seeds=5,
+        **(POSITION if stage else {"seeds": 5}),
     )
     if names == ["others"]:
         config.update(seeds=3)
     if quick:
         config.update(multiples=(1, 2), examples=32, seeds=2)
         config.model.update(width=32)
-        config.train.update(batch=16, steps=80, chunk=20, average=10, warmup=10, rates=(4e-3,))
+        config.train.update(batch=16, steps=80, chunk=20, warmup=10, rates=(4e-3,))
+        config.train.update(looks=1, widen=0) if stage else config.train.update(average=10)
     return config
 
 
@@ -58,8 +128,10 @@ def get_sweep(argument=""):
     """Every task with the best-known methods, then every task with all others at one rate.
 
     "doubled,METHODS" and "second,METHODS" are checks: these methods with every task in another
-    setting, of which the second has one rate too.
+    setting, of which the second has one rate too. The stages of "position" are in `STAGES`.
     """
+    if argument in STAGES:
+        return _position(argument)
     every = sweeps.grid({"task.name": TASKS})
     rates = [(RATES.get(task, RATE),) for task in TASKS]
     at_one = sweeps.zipped({"task.name": TASKS, "train.rates": rates})
@@ -70,3 +142,38 @@ def get_sweep(argument=""):
     well_known = {"encoding.name": "known", "seeds": 5}
     others = {"encoding.name": "others", "seeds": 3}
     return sweeps.product((well_known,), every) + sweeps.product((others,), at_one)
+
+
+def _position(stage):
+    """The points of a stage; a point has the methods of one rate on one problem."""
+    if stage == "position-rates":
+        tried = [{"encoding.name": name} for name in SIXTEEN]
+        tried += [{"encoding.name": "rope", "encoding.base": base} for base in BASES]
+        rows = tuple({**row, "seeds": 1} for row in tried)
+        return sweeps.product(rows, sweeps.grid({"task.name": FIRST}))
+    if stage == "position-first":
+        groups = {rated: (f"as_{rated}",) for rated in SIXTEEN}
+        return _points(FIRST, groups)
+    if stage == "position-rest":
+        again = {"first_seed": 3, "seeds": 2}
+        return _points(REST, SIXTEEN, seeds=5) + _points(FIRST, SIXTEEN, **again)
+    large = {"model.width": 128, "model.layers": 4}
+    points = _points(LARGE, TWELVE, **large)
+    bases = [base for base in BASES if BASE in (None, base)]
+    tuned = tuple({"encoding.base": base} for base in bases)
+    return points + sweeps.product(tuned, _points(LARGE, {"rope": ("rope",)}, **large))
+
+
+def _points(problems, groups, **fields):
+    """The points of problems and groups of methods, at the rate that was chosen for each."""
+    return tuple(
+        {
+            "task.name": problem,
+            "encoding.name": ",".join(names),
+            "train.rates": (CHOSEN.get((rated, problem), 2e-3),),
+            "train.widen": 0,
+            **fields,
+        }
+        for problem in problems
+        for rated, names in groups.items()
+    )

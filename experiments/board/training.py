@@ -1,16 +1,19 @@
-"""Trainings of the board, whose learning rate is searched, and that may end at any step: when the
-task is learned, or at each of several budgets.
+"""Trainings of the board, whose learning rate is searched: to the end of a budget, until the task
+is learned, or to each of several budgets.
 
-The learning rate is constant. What is scored are the weights averaged over the last steps,
-exponentially (Polyak and Juditsky 1992), which are as good as those of a rate that falls to 0. So a
-long training contains all shorter ones, and may end at any step.
+A training that may end at any step has a constant learning rate. What is scored are its weights
+averaged over the last steps, exponentially (Polyak and Juditsky 1992), which are as good as those
+of a rate that falls to 0. So a long training contains all shorter ones. In a training of a fixed
+budget the rate falls to 0 at the end, and weights of several late steps are scored.
 
 The rate and the examples are arguments of the programs, so all tasks of as many token ids, rates
 and seeds share them.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
+from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol
 
 import jax
@@ -20,7 +23,7 @@ import optax
 
 from posenc_jax.backends.target import tuned_for
 from posenc_jax.lab.model.transformer import Model
-from posenc_jax.lab.tasks.task import Batch
+from posenc_jax.lab.tasks.task import EOS, Batch
 from posenc_jax.lab.training import optimizers
 from posenc_jax.lab.training.batches import TrainingBatches
 from posenc_jax.lab.training.evaluation import batch_scorer
@@ -28,6 +31,7 @@ from posenc_jax.lab.training.loop import Trainer, fit
 from posenc_jax.lab.training.step import State
 
 METRICS = "exact_match", "token_accuracy", "loss"
+LEARNED = 0.99  # exact match on validation examples with which a training of a fixed budget learned
 
 
 class Budget(Protocol):
@@ -55,16 +59,25 @@ class Budget(Protocol):
 
 
 class LearningBudget(Budget, Protocol):
-    """The budget of a training that ends when the task is learned.
+    """The budget of a training that may end when the task is learned.
 
     steps: the most.
-    learned: exact match on validation examples at which it ends.
+    learned: exact match on validation examples at which it ends; None: at the end of the budget.
+    fall: the share of the steps, at their end, in which the learning rate falls to 0.
+    looks, late: weights of so many steps are kept, evenly apart in this share of the steps, at
+      their end.
     """
 
     @property
     def steps(self) -> int: ...
     @property
-    def learned(self) -> float: ...
+    def learned(self) -> float | None: ...
+    @property
+    def fall(self) -> float: ...
+    @property
+    def looks(self) -> int: ...
+    @property
+    def late(self) -> float: ...
 
 
 class Plan(NamedTuple):
@@ -86,10 +99,12 @@ class Plan(NamedTuple):
 class Run(NamedTuple):
     """A training with one learning rate and seed.
 
-    steps:   fewer than the budget if the task was learned.
-    learned: whether it was learned before the budget ended.
+    steps:   fewer than the budget if the training ended when the task was learned.
+    learned: whether it was learned, by exact match on the validation examples.
     valid:   exact match on the validation examples at the end.
-    params:  the averaged weights of this seed, without the axis S.
+    params:  the weights of this seed, without the axis S.
+    loss:    the loss on the validation examples at the end.
+    late:    the weights at late steps, the last ones at the end.
     """
 
     rate: float
@@ -98,6 +113,8 @@ class Run(NamedTuple):
     learned: bool
     valid: float
     params: Any
+    loss: float = math.nan
+    late: tuple[Any, ...] = ()
 
 
 class Examples(NamedTuple):
@@ -106,11 +123,19 @@ class Examples(NamedTuple):
     train: the training batches; each seed has its own.
     valid: validation examples of the trained sizes.
     test:  test examples of each test.
+    variants: test examples with other options of the task, by their name.
     """
 
     train: TrainingBatches
     valid: Batch
     test: tuple[Batch, ...]
+    variants: Mapping[str, tuple[Batch, ...]] = MappingProxyType({})
+
+    @property
+    def metrics(self) -> tuple[str, ...]:
+        """The metrics of the tests; ends of answers have some of their own."""
+        ended = bool(((self.valid.targets_BT == EOS) & (self.valid.weights_BT > 0)).any())
+        return METRICS + ("symbol_accuracy", "end_accuracy") * ended
 
 
 class Programs:
@@ -121,6 +146,7 @@ class Programs:
         warmup = optax.linear_schedule(0.0, 1.0, train.warmup)
         tx = optimizers.make(schedule or warmup, train.clip, train.decay)
         self._trainer, self._chunk = Trainer(model, tx, train.average), train.chunk
+        self._averages = train.average > 0
         self.score = batch_scorer(model, METRICS)
 
     def start(self, rate_S: Any, seed_S: Any, params: Sequence[Any] = ()) -> State:
@@ -129,6 +155,10 @@ class Programs:
         params: the weights that each starts from; by default initial ones.
         """
         return self._trainer.start(seed_S, rate_S, stacked(params) if params else None)
+
+    def weights(self, state: State) -> Any:
+        """The weights that are scored, [S, ...]: their average, if they are averaged."""
+        return state.average if self._averages else state.params
 
     def fit(
         self,
@@ -151,11 +181,22 @@ def stacked(trees: Sequence[Any]) -> Any:
     return jax.tree.map(lambda *leaves: jnp.stack(leaves), *trees)
 
 
-class UntilLearned:
-    """Trains a model until it has learned the task, or its budget ends."""
+def look_steps(train: LearningBudget) -> list[int]:
+    """The steps whose weights are kept, the last one at the end of the budget."""
+    apart = train.late * train.steps / train.looks
+    return [round(train.steps - apart * n) for n in reversed(range(train.looks))]
+
+
+class Trainings:
+    """Trains a model to the end of its budget, or until it has learned the task."""
 
     def __init__(self, model: Model, train: LearningBudget):
-        self._programs, self._train = Programs(model, train), train
+        schedule = None
+        if train.fall:
+            falls = optimizers.wsd(1.0, train.steps, train.warmup, train.fall)
+            warmup = optax.linear_schedule(0.0, 1.0, train.warmup)
+            schedule = lambda step: jnp.minimum(warmup(step), falls(step))
+        self._programs, self._train = Programs(model, train, schedule), train
 
     def runs(
         self,
@@ -172,8 +213,8 @@ class UntilLearned:
             yield from self._together(examples, rates_seeds[n : n + step], params[n : n + step])
 
     def tried(self, examples: Examples, rates: Sequence[float], seed: int) -> Iterator[Run]:
-        """Trains one seed with each rate. On a CPU a rate ends where another had learned the task,
-        since the faster one is chosen.
+        """Trains one seed with each rate. On a CPU a rate ends where another had learned the task
+        if learning ends a training, since the faster one is chosen.
         """
         if not tuned_for("cpu"):
             yield from self._together(examples, [(rate, seed) for rate in rates])
@@ -181,7 +222,7 @@ class UntilLearned:
         most = self._train.steps
         for rate in rates:
             (run,) = self._together(examples, [(rate, seed)], most=most)
-            most = run.steps if run.learned else most
+            most = run.steps if run.learned and self._train.learned is not None else most
             yield run
 
     def _together(self, examples, rates_seeds, params=(), most=None) -> Iterator[Run]:
@@ -189,16 +230,28 @@ class UntilLearned:
         rate_S, seed_S = zip(*rates_seeds, strict=True)
         most = -(-(most or train.steps) // train.chunk) * train.chunk  # whole chunks
         ended: dict[int, Run] = {}
+        looks, late = look_steps(train), [[] for _ in rates_seeds]
 
         def all_ended(state, step, metrics) -> bool:
             ends = step >= most or not np.isfinite(metrics["loss"]).all(axis=1).any()
-            exact_S = programs.score(state.average, examples.valid)["exact_match"]
-            for n, exact in enumerate(map(float, exact_S)):
-                learned = exact >= train.learned
-                if n not in ended and (learned or ends):
-                    params_of_seed = jax.tree.map(lambda leaf, n=n: leaf[n], state.average)
-                    rate, seed = rates_seeds[n]
-                    ended[n] = Run(rate, seed, step, learned, exact, params_of_seed)
+            weights = programs.weights(state)
+            of_seed = lambda n: jax.tree.map(lambda leaf: leaf[n], weights)
+            if step in looks[:-1]:
+                for n, at_looks in enumerate(late):
+                    at_looks.append(of_seed(n))
+            if train.learned is None and not ends:
+                return False
+            scores = programs.score(weights, examples.valid)
+            exact_loss = zip(scores["exact_match"], scores["loss"], strict=True)
+            for n, (exact, loss) in enumerate(exact_loss):
+                learned = float(exact) >= (train.learned or LEARNED)
+                if n not in ended and (ends or (learned and train.learned is not None)):
+                    params, (rate, seed) = of_seed(n), rates_seeds[n]
+                    # A training that ended before the first look has its last weights alone.
+                    kept = (*late[n], *[params] * (len(looks) - len(late[n])))
+                    ended[n] = Run(
+                        rate, seed, step, learned, float(exact), params, float(loss), kept
+                    )
             return len(ended) == len(rates_seeds)
 
         programs.fit(programs.start(rate_S, seed_S, params), examples, most, all_ended)
@@ -235,4 +288,4 @@ def at_budgets(
     for budget in train.budgets:
         whole = -(-budget // train.chunk) * train.chunk  # all chunks share a program
         state = programs.fit(state, examples, whole)
-        yield jax.tree.map(jnp.copy, state.average)
+        yield jax.tree.map(jnp.copy, programs.weights(state))

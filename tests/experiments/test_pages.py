@@ -311,10 +311,10 @@ class OnceForEachTask(dict):
     def __init__(self, of):
         self._of = of
 
-    def __call__(self, run):
-        task = run.config["task"]["name"]
+    def __call__(self, run, *test):
+        task = run.config["task"]["name"], *test
         if task not in self:
-            self[task] = self._of(run)
+            self[task] = self._of(run, *test)
         return self[task]
 
 

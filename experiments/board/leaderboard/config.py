@@ -5,6 +5,8 @@ from typing import Annotated, Any
 from pydantic import Field, PositiveFloat
 
 from experiments import config_checks, method_options
+from experiments.board.leaderboard.problems import PROBLEMS
+from experiments.board.training import look_steps
 from posenc_jax import encodings
 from posenc_jax.encoding import Encoding
 from posenc_jax.lab import tasks
@@ -20,10 +22,22 @@ KNOWN = (
 BY_DISTANCE = ("rerope", "leaky_rerope", "self_extend", "dual_chunk")
 # Methods that read the weights that `rope` was trained to. In the trained window they are `rope`.
 READ_ROPE = ("pi", "ntk", "ntk_by_parts", "yarn", "longrope", "clamped+rope", *BY_DISTANCE)
+# Positions that in training are as far as those of the longest test.
+OFFSETS = ("shifted", "randomized", "pose")
 TRAINED_TWICE = "drope"  # trained as `rope`, then again as itself
 # Methods that are another method by construction here: one row of the board.
 SAME = {"dynamic_ntk": "ntk", "interpolated+rope": "pi", "shifted+rope": "rope"}
 GROUPS = ("known", "others", "all")
+# The methods that rates are tried with. The others of the catalogue take the rate of one of them:
+# "as_METHOD" is all methods that take that of METHOD.
+RATED = (*("nope", "sinusoidal", "rope", "alibi", "t5", "shaw", "fox", "path", "randomized+rope"),)
+AS = "as_"
+_GATES = ("fox", "fox_rows", "stick_breaking", "wall", "cope")
+_TABLES = ("t5", "clipped", "mlp", "fire", "bam")
+_BY_KIND = {
+    "none": "nope", "input": "sinusoidal", "rotary": "rope", "by_layer": "rope", "bias": "alibi",
+    "content": "shaw", "positions": "randomized+rope",
+}  # fmt: skip
 # How a task is posed where that is not its default: small alphabets, so that few ids are enough.
 POSED: dict[str, dict[str, Any]] = {
     "copy": {"alphabet": 26},
@@ -35,25 +49,33 @@ POSED: dict[str, dict[str, Any]] = {
 
 
 class TrainConfig(schema.Part):
-    """The training of each method, until it has learned the task or its budget ends.
-
-    The rate is constant. What is validated and tested are the weights averaged over the last steps,
-    exponentially (Polyak and Juditsky 1992), which are as good as those of a rate that falls to 0.
+    """The training of each method, to the end of its budget or until it has learned the task.
 
     steps:   the budget.
-    chunk:   steps between two looks at the validation examples.
-    average: steps over which the weights are averaged.
-    rates:   learning rates, all tried with the first seed; validation examples choose one for all.
-    learned: exact match on validation examples of trained sizes at which a training ends.
+    chunk:   steps of one program; with `learned`, those between two looks at validation examples.
+    average: steps over which the weights that are validated and tested are averaged, exponentially
+      (Polyak and Juditsky 1992); 0: they are not.
+    fall:    the share of the steps, at their end, in which the learning rate falls to 0.
+    looks:   late checkpoints that are tested, each on a part of the test examples.
+    late:    the share of the steps, at their end, in which these stand, evenly apart.
+    rates:   learning rates, all tried with the first seed. The loss on validation examples chooses
+      one for all; with `learned`, their exact match, then the fewest steps.
+    widen:   rates that may be added, each half or twice one at the end of the grid that is best.
+    learned: exact match on validation examples of trained sizes at which a training ends; None: it
+      never does.
     """
 
     batch: schema.Rows = 32
     steps: schema.Count = 4000
     chunk: schema.Rows = 100
-    average: schema.Rows = 100
+    average: Annotated[int, Field(ge=0)] = 100
     warmup: schema.Count = 100
+    fall: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    looks: schema.Few = 1
+    late: Annotated[float, Field(gt=0, le=1)] = 0.3
     rates: Annotated[tuple[PositiveFloat, ...], Field(min_length=1)] = (4e-3, 2e-3, 1e-3)
-    learned: Annotated[float, Field(gt=0, le=1)] = 0.99
+    widen: Annotated[int, Field(ge=0, le=8)] = 0
+    learned: Annotated[float, Field(gt=0, le=1)] | None = 0.99
     decay: schema.NonNegativeFloat = 0.01
     clip: PositiveFloat = 1.0
 
@@ -62,11 +84,14 @@ class Config(schema.ExperimentConfig):
     """One task, the methods, and the budget that they share.
 
     encoding:  names of methods, or "known", the best-known ones; "others", all that are left of the
-      catalogue; "all", both.
+      catalogue; "all", both; "as_rope", those of the catalogue whose learning rate is that of rope,
+      see `RATED`.
     reference: the method that the others are compared with, seed by seed.
     window:    tokens of a training example.
     multiples: windows of the tests, as multiples of the trained one.
+    shortest:  the smallest size in training is the largest divided by this.
     examples:  test examples of a window, and validation examples.
+    task:      a task, or one of `PROBLEMS`.
     """
 
     encoding: schema.EncodingConfig
@@ -74,6 +99,7 @@ class Config(schema.ExperimentConfig):
     task: schema.TaskConfig
     window: schema.Length = 32
     multiples: Annotated[tuple[schema.Few, ...], Field(min_length=2)] = (1, 2, 4, 8, 16)
+    shortest: schema.Few = 4
     examples: schema.Rows = 128
     model: schema.ModelConfig
     train: TrainConfig = TrainConfig()
@@ -94,17 +120,21 @@ def trained(config: Config) -> dict[str, list[str]]:
 def names(config: Config) -> list[str]:
     """The rows to measure."""
     chosen = config.encoding.name
-    if chosen not in GROUPS:
+    if not _is_group(chosen):
         return config.encoding.names
     if chosen == "known":
         return list(KNOWN)
     every = [_row(name) for name in encodings.CATALOG if name not in left_out(config)]
+    if chosen.startswith(AS):
+        return [n for n in every if n not in SAME and rated_as(n) == chosen.removeprefix(AS)]
     first = KNOWN if chosen == "others" else ()
     return [name for name in every if name not in (*first, *SAME)]
 
 
 def posed(task: schema.TaskConfig) -> schema.TaskConfig:
-    """The task with the options of `POSED`, unless its own give them."""
+    """The task of a problem, or the task with the options of `POSED`, unless its own give them."""
+    if (problem := PROBLEMS.get(task.name)) is not None:
+        return schema.TaskConfig(name=problem.task, **{**problem.options, **task.options})
     return schema.TaskConfig(name=task.name, **(POSED.get(task.name, {}) | task.options))
 
 
@@ -112,11 +142,28 @@ def _row(name: str) -> str:
     return f"{name}+rope" if encodings.card(name).kind == "positions" else name
 
 
+def _is_group(name: str) -> bool:
+    return name in (*GROUPS, *(f"{AS}{method}" for method in RATED))
+
+
+def rated_as(row: str) -> str:
+    """The method of `RATED` whose learning rate a row of the catalogue takes."""
+    name = row.removesuffix("+rope")
+    if name in RATED:
+        return name
+    if name in _GATES:
+        return "fox"
+    if name in _TABLES:
+        return "t5"
+    return "path" if name.startswith("grape_a") else _BY_KIND[encodings.card(name).kind]
+
+
 def left_out(config: Config) -> dict[str, str]:
-    """The methods of the catalogue that "all" and "others" leave out: name -> reason."""
-    if config.encoding.name not in ("all", "others"):
+    """The methods of the catalogue that a group of all methods leaves out: name -> reason."""
+    if not _is_group(config.encoding.name) or config.encoding.name == "known":
         return {}
-    stated = (tasks.options(config.task.name) | posed(config.task).options).get("groups")
+    task = posed(config.task)
+    stated = (tasks.options(task.name) | task.options).get("groups")
     reasons = {}
     for card in map(encodings.card, encodings.CATALOG):
         if card.axes > 1:
@@ -142,13 +189,16 @@ def options_of(config: Config, name: str, multiple: int | None = None) -> dict[s
     method that chooses angles by distance does so past the trained window, and then so that no
     angle is new. The config's options take precedence.
     """
+    longest = config.window * max(config.multiples)
     options: dict[str, Any] = {
         "length": config.window,
-        "limit": config.window * max(config.multiples),
+        "limit": longest,
         "factor": float(multiple or 1),
         "every": max(2, config.model.layers),
         "window": max(2, config.window // 2),
     }
+    if name.partition("+")[0] in OFFSETS:  # a table has a row for each position in training
+        options |= {"length": longest, "shift": longest - config.window}
     if name in BY_DISTANCE:
         trained, slower = config.window, 2 * (multiple or 1) - 1
         near = trained if slower == 1 else trained // 2
@@ -186,7 +236,25 @@ def check(config: Config) -> None:
     schema.check_distinct("train.rates", config.train.rates)
     if config.train.steps % (chunk := config.train.chunk):
         raise FieldError("train.steps", f"{config.train.steps} is no multiple of chunk, {chunk}")
+    _check_looks(config)
     _check_task(config, posed(config.task))
+
+
+def _check_looks(config: Config) -> None:
+    train = config.train
+    if train.looks == 1:
+        return
+    if train.learned is not None:
+        reason = f"{train.looks}, but a training may end before; set train.learned to None"
+        raise FieldError("train.looks", reason)
+    steps = look_steps(train)
+    if any(step % train.chunk for step in steps) or len(set(steps)) < train.looks:
+        shown = ", ".join(map(str, steps))
+        reason = f"at steps {shown}, not all multiples of chunk, {train.chunk}"
+        raise FieldError("train.looks", reason)
+    if config.examples % train.looks:
+        reason = f"{config.examples} is no multiple of train.looks, {train.looks}"
+        raise FieldError("examples", reason)
 
 
 def _check_task(config: Config, task: schema.TaskConfig) -> None:

@@ -6,32 +6,49 @@ from typing import Any
 import jax.numpy as jnp
 
 from experiments.board.leaderboard.config import Config, posed
+from experiments.board.leaderboard.problems import PROBLEMS
 from experiments.board.training import Examples
 from posenc_jax.lab import tasks
-from posenc_jax.lab.tasks import content_rules
+from posenc_jax.lab.tasks import content_rules, task_floors
 from posenc_jax.lab.tasks.content_rules import ContentFloor
-from posenc_jax.lab.tasks.task import Task
+from posenc_jax.lab.tasks.task import Batch, Task
 from posenc_jax.lab.training.batches import TrainingBatches
 
 
 def examples_of(task: Task, config: Config) -> Examples:
     """The examples of a task."""
     window, train = config.window, config.train
+    least, most = trained_sizes(task, window, config.shortest)
+    batches = TrainingBatches(task, train.batch, (least, most), window)
+    problem = PROBLEMS.get(config.task.name)
+    variants = {
+        name: tests_of(task_of(config, name), config) for name in (problem.tests if problem else ())
+    }
+    return Examples(batches, _trained(task, config, "valid"), tests_of(task, config), variants)
+
+
+def tests_of(task: Task, config: Config) -> tuple[Batch, ...]:
+    """The test examples of a task in each window."""
+    index_B, window = jnp.arange(config.examples, dtype=jnp.int32), config.window
     fits = partial(largest, task.width, task.least, task.most)
-    least, most = trained_sizes(task, window)
-    index_B = jnp.arange(config.examples, dtype=jnp.int32)
-    trained_B = least + index_B % (most - least + 1)
-    trained = lambda split: task.numbered(task.data, index_B, trained_B, window, split)
     longer = [window * multiple for multiple in config.multiples[1:]]
     test = (task.test(task.data, index_B, fits(width), width) for width in longer)
-    batches = TrainingBatches(task, train.batch, (least, most), window)
-    return Examples(batches, trained("valid"), (trained("test"), *test))
+    return _trained(task, config, "test"), *test
 
 
-def trained_sizes(task: Task, window: int) -> tuple[int, int]:
-    """The sizes in training: from a quarter of the largest that the window holds on."""
+def _trained(task: Task, config: Config, split: str) -> Batch:
+    """Held-out examples of the sizes in training."""
+    least, most = trained_sizes(task, config.window, config.shortest)
+    index_B = jnp.arange(config.examples, dtype=jnp.int32)
+    return task.numbered(
+        task.data, index_B, least + index_B % (most - least + 1), config.window, split
+    )
+
+
+def trained_sizes(task: Task, window: int, shortest: int = 4) -> tuple[int, int]:
+    """The sizes in training: from the largest that the window holds, divided by `shortest`, on."""
     most = largest(task.width, task.least, task.most, window)
-    return max(task.least, most // 4), most
+    return max(task.least, most // shortest), most
 
 
 def largest(width: Any, least: int, most: int | None, window: int) -> int:
@@ -42,29 +59,59 @@ def largest(width: Any, least: int, most: int | None, window: int) -> int:
     return size
 
 
-def content_floors(config: Config) -> dict[int, dict[str, ContentFloor]]:
+def task_of(config: Config, test: str = "") -> Task:
+    """The task in training, or that of a further test of a problem."""
+    task = posed(config.task)
+    more = PROBLEMS[config.task.name].tests[test] if test else {}
+    return tasks.make(task.name, **{**task.options, **more})
+
+
+def content_floors(config: Config, test: str = "") -> dict[int, dict[str, ContentFloor]]:
     """window -> metric -> the best score of rules that look tokens up by content, on the test
     examples of the board.
+
+    test: the name of a further test of a problem.
     """
-    task = config.task
-    # What sets the examples; a page asks for them once for each run.
-    return _content_floors(
-        task.name, tuple(sorted(posed(task).options.items())), config.window, config.multiples,
-        config.examples,
-    )  # fmt: skip
+    return _content_floors(*_examples_key(config), test)
+
+
+def table_floor(config: Config, test: str, multiple: int, metric: str) -> float:
+    """The best score of tables of the last tokens in a window, see `task_floors`."""
+    return _table_floors(*_examples_key(config), test, multiple)[metric]
+
+
+def _examples_key(config: Config) -> tuple:
+    """What sets the examples of a task, to be asked for once by a page of many runs."""
+    task = tuple(sorted(config.task.model_dump().items()))
+    return task, config.window, config.multiples, config.shortest, config.examples
+
+
+def _from_key(task, window, multiples, shortest, examples) -> Config:
+    return Config.model_validate({
+        "experiment": "leaderboard", "encoding": {"name": "rope"}, "task": dict(task),
+        "model": {}, "window": window, "multiples": multiples, "shortest": shortest,
+        "examples": examples,
+    })  # fmt: skip
 
 
 @cache
-def _content_floors(name, options, window, multiples, examples):
-    posed_task = {"name": name, **dict(options)}
-    config = Config.model_validate({
-        "experiment": "leaderboard", "encoding": {"name": "rope"}, "task": posed_task,
-        "model": {}, "window": window, "multiples": multiples, "examples": examples,
-    })  # fmt: skip
-    task = tasks.make(name, **dict(options))
-    after = content_rules.best_after(task, trained_sizes(task, window))
-    batches = zip(multiples, examples_of(task, config).test, strict=True)
+def _content_floors(task, window, multiples, shortest, examples, test):
+    config = _from_key(task, window, multiples, shortest, examples)
+    trained, tested = task_of(config), task_of(config, test)
+    after = content_rules.best_after(trained, trained_sizes(trained, window, shortest))
+    batches = zip(multiples, tests_of(tested, config), strict=True)
     return {
-        window * multiple: content_rules.floors(content_rules.scores(batch, task.vocab, after))
+        window * multiple: content_rules.floors(content_rules.scores(batch, tested.vocab, after))
         for multiple, batch in batches
     }
+
+
+@cache
+def _table_floors(task, window, multiples, shortest, examples, test, multiple):
+    config = _from_key(task, window, multiples, shortest, examples)
+    tested = task_of(config, test)
+    size = largest(tested.width, tested.least, tested.most, window * multiple)
+    sizes = trained_sizes(tested, window, shortest)
+    by_name = task_floors.predictors(tested, sizes, size, min(examples, 256))
+    best = [by_name[name] for name in task_floors.TABLES]
+    return {metric: max(getattr(s, metric) for s in best) for metric in best[0]._fields}

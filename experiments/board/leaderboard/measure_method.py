@@ -11,17 +11,18 @@ import numpy as np
 
 from experiments.board.leaderboard import config as board
 from experiments.board.leaderboard.config import Config
-from experiments.board.leaderboard.examples import examples_of
-from experiments.board.training import METRICS, Examples, Run, UntilLearned, stacked
+from experiments.board.leaderboard.examples import examples_of, task_of
+from experiments.board.training import Examples, Run, Trainings, stacked
 from posenc_jax import encodings
 from posenc_jax.encoding import Encoding
-from posenc_jax.lab import runs, tasks
+from posenc_jax.lab import runs
 from posenc_jax.lab.model import transformer
 from posenc_jax.lab.tasks.task import Batch
 from posenc_jax.lab.training.evaluation import batch_scorer
 
 TOKEN_IDS = 32  # vocabularies are padded to multiples, so that more tasks share programs
 SHUFFLED = ", shuffled positions"  # after the name of the reference: the control of the task
+SPREAD = "standard deviation over late checkpoints"  # a record's label "statistic"
 CLOSE = 0.01  # exact match; rates that are closer differ in the steps to learn only
 
 
@@ -34,8 +35,7 @@ class Result(NamedTuple):
 
 def measurer(config: Config) -> Callable[[str], Result]:
     """A function from a method to the result of its training; the task is made once."""
-    posed = board.posed(config.task)
-    task = tasks.make(posed.name, **posed.options)
+    task = task_of(config)
     return partial(_attempt, config, task.vocab, examples_of(task, config))
 
 
@@ -54,14 +54,13 @@ def measure(config: Config, name: str, vocab: int, examples: Examples) -> Iterat
     started, train = time.perf_counter(), config.train
     rows, seeds = board.trained(config)[name], list(config.seed_range)
     build = partial(_model, config, vocab)
-    trainer = UntilLearned(build(board.encoding_of(config, name)), train)
-    trainings = list(trainer.tried(examples, train.rates, seeds[0]))
-    rate = best_rate(trainings)
+    trainer = Trainings(build(board.encoding_of(config, name)), train)
+    rate, trainings = chosen_rate(trainer, examples, train, seeds[0])
     trainings += trainer.runs(examples, [(rate, seed) for seed in seeds[1:]])
     chosen = [run for run in trainings if run.rate == rate]
     for row in rows:
         if row == board.TRAINED_TWICE:
-            again = UntilLearned(build(board.encoding_of(config, row)), train)
+            again = Trainings(build(board.encoding_of(config, row)), train)
             weights = [{**run.params, "encoding": {}} for run in chosen]
             second = list(again.runs(examples, [(rate, seed) for seed in seeds], weights))
             yield from _row(config, build, row, rate, second, second, examples)
@@ -76,6 +75,27 @@ def best_rate(tried: Sequence[Run]) -> float:
     """The rate that learns the task best on validation examples, and of those the fastest."""
     best = max(run.valid for run in tried)
     return min((run for run in tried if run.valid >= best - CLOSE), key=lambda run: run.steps).rate
+
+
+def chosen_rate(
+    trainer: Trainings, examples: Examples, train: board.TrainConfig, seed: int
+) -> tuple[float, list[Run]]:
+    """The learning rate of a method, and all trainings that chose it."""
+    trainings = list(trainer.tried(examples, train.rates, seed))
+    if train.learned is not None:
+        return best_rate(trainings), trainings
+    for _ in range(train.widen):
+        rate, rates = lowest_loss(trainings), sorted(run.rate for run in trainings)
+        if len(rates) == 1 or rate not in (rates[0], rates[-1]):
+            break
+        further = rate / 2 if rate == rates[0] else rate * 2
+        trainings += trainer.runs(examples, [(further, seed)])
+    return lowest_loss(trainings), trainings
+
+
+def lowest_loss(tried: Sequence[Run]) -> float:
+    """The rate with the lowest loss on validation examples; one that is not finite is the worst."""
+    return min(tried, key=lambda run: run.loss if np.isfinite(run.loss) else np.inf).rate
 
 
 def _model(config: Config, vocab: int, encoding: Encoding) -> transformer.Model:
@@ -96,9 +116,12 @@ def _row(
     for run in trainings:
         tried = {**labels, "split": "valid", "rate": f"{run.rate:g}"}
         values = {"exact_match": [run.valid], "learned": [run.learned]}
+        if config.train.learned is None:
+            values["loss"] = [run.loss]
         yield from runs.seed_records(run.steps, [run.seed], tried, values)
-    seeds, params = [run.seed for run in chosen], stacked([run.params for run in chosen])
-    count = sum(leaf[0].size for leaf in jax.tree.leaves(params["encoding"]))
+    seeds = [run.seed for run in chosen]
+    looks = [stacked(at_look) for at_look in zip(*(run.late for run in chosen), strict=True)]
+    count = sum(leaf[0].size for leaf in jax.tree.leaves(looks[-1]["encoding"]))
     facts = {"parameters": [count] * len(seeds), "rate": [rate] * len(seeds)}
     facts["steps_to_learn"] = [run.steps if run.learned else np.nan for run in chosen]
     yield from runs.seed_records(0, seeds, {**labels, "split": "train"}, facts)
@@ -109,14 +132,41 @@ def _row(
             continue
         tested = {**labels, "split": "test", "length": window}
         encoding = board.encoding_of(config, name, multiple)
-        score = batch_scorer(build(encoding), METRICS)
+        score = batch_scorer(build(encoding), examples.metrics)
         if name in (*board.READ_ROPE, board.TRAINED_TWICE):  # no parameters, as a tree of its own
-            params = {**params, "encoding": encoding.init(jax.random.key(0), config.model.dims)}
-        yield from runs.seed_records(0, seeds, tested, score(params, examples.test[n]))
+            none = encoding.init(jax.random.key(0), config.model.dims)
+            looks = [{**params, "encoding": none} for params in looks]
+        scored = partial(_scores, score, looks)
+        yield from _tested(seeds, tested, scored(examples.test[n]))
+        for variant, tests in examples.variants.items():
+            yield from _tested(seeds, {**tested, "test": variant}, scored(tests[n]))
         if name == config.reference:
-            tested["encoding"] = f"{name}{SHUFFLED}"
-            scores = score(params, shuffled(examples.test[n]))
-            yield from runs.seed_records(0, seeds, tested, scores)
+            control = {**tested, "encoding": f"{name}{SHUFFLED}"}
+            yield from _tested(seeds, control, scored(shuffled(examples.test[n])))
+
+
+def _scores(score: Callable[..., Any], looks: Sequence[Any], batch: Batch) -> dict[str, np.ndarray]:
+    """metric -> [looks, S]: the weights at each look, scored on a part of the examples of its own,
+    the same for all methods.
+    """
+    parts = [
+        jax.tree.map(lambda leaf, n=n: leaf[n :: len(looks)], batch) for n in range(len(looks))
+    ]
+    by_look = [score(params, part) for params, part in zip(looks, parts, strict=True)]
+    return {name: np.array([scores[name] for scores in by_look]) for name in by_look[0]}
+
+
+def _tested(
+    seeds: Sequence[int], labels: dict[str, Any], value_LS: dict[str, np.ndarray]
+) -> Iterator[runs.Record]:
+    """The records of a test: the means over looks, and with a label of their own the standard
+    deviations over looks, if there are several.
+    """
+    means = {name: values.mean(axis=0) for name, values in value_LS.items()}
+    yield from runs.seed_records(0, seeds, labels, means)
+    if len(next(iter(value_LS.values()))) > 1:
+        spreads = {name: values.std(axis=0, ddof=1) for name, values in value_LS.items()}
+        yield from runs.seed_records(0, seeds, {**labels, "statistic": SPREAD}, spreads)
 
 
 def shuffled(batch: Batch) -> Batch:

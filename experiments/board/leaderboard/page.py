@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from functools import partial
 
+from experiments.board.leaderboard import outcomes
 from experiments.board.leaderboard.figures import DRAWN, draw, mean_exact, windows_of
 from experiments.board.leaderboard.measure_method import SHUFFLED
 from experiments.board.leaderboard.other_settings import (
@@ -14,7 +15,9 @@ from experiments.board.leaderboard.other_settings import (
     settled,
     without_control,
 )
+from experiments.board.leaderboard.predictions import fingerprint
 from experiments.board.leaderboard.standings import Row, compared, mean, ranks, read
+from experiments.board.leaderboard.standings import tests as further
 from experiments.board.leaderboard.task_table import (
     TOLD,
     UNDEFINED,
@@ -81,9 +84,17 @@ def document(runs: Sequence[StoredRun]) -> tuple[list[str], list[Section]]:
     base = [row for row in rest if row[0] == label(reference)]
     first = board._replace(rows=[*ranked, *base])
     run_of = {run.config["task"]["name"]: run for run in runs}
-    floors = {task: floor_of(run) for task, run in run_of.items()}
+    # A task of the page is a task, or "TASK, TEST".
+    tested = {task: (run_of[task.split(", ")[0]], task.partition(", ")[2]) for task in tasks}
+    floors = {task: floor_of(*run_test) for task, run_test in tested.items()}
     exact = {task: floor.exact_match[1] for task, floor in floors.items()}
-    by_content = {task: content_floors_of(run) for task, run in run_of.items()}
+    by_content = {task: content_floors_of(*run_test) for task, run_test in tested.items()}
+    problems = {
+        (run.config["task"]["name"], test): (config_of(run), tasks[task])
+        for task, (run, test) in tested.items()
+        if run.summary.facts.get("predictions") == fingerprint()  # fixed before the run
+    }
+    predicted = [*outcomes.outcomes(problems)]
     picture = Picture("board", partial(draw, tasks, [*_order(tasks)], exact, by_content), DRAWN)
     head = f"The first {len(ranked)} of {len(board.rows)} methods" + f", and {reference}" * len(
         base
@@ -91,6 +102,7 @@ def document(runs: Sequence[StoredRun]) -> tuple[list[str], list[Section]]:
     return conclusions(tasks, reference), [
         Section(head, [first, picture, *_notes(runs, tasks)]),
         Section("The tasks", [_tasks(floors, tasks), _content(by_content)]),
+        *([Section("Predictions and outcomes", [outcomes.table(predicted)])] if predicted else []),
         *confirmed,
         Section("Every method, all tasks", [board], folded=True),
         *(
@@ -116,11 +128,15 @@ def by_task(runs: Sequence[StoredRun]) -> dict[str, dict[str, Row]]:
     """The rows of all runs of one setting. ValueError: as `document`."""
     tasks: dict[str, dict[str, Row]] = {}
     for run in runs:
-        rows = tasks.setdefault(run.config["task"]["name"], {})
-        measured = read(run.records)
-        if twice := rows.keys() & measured.keys():
-            raise ValueError(f"workdir: {run.path} has {min(twice)}, as another run of its task")
-        rows |= measured
+        name = run.config["task"]["name"]
+        for test in ("", *further(run.records)):
+            rows = tasks.setdefault(f"{name}, {test}" if test else name, {})
+            measured = read(run.records, test)
+            if twice := rows.keys() & measured.keys():
+                raise ValueError(
+                    f"workdir: {run.path} has {min(twice)}, as another run of its task"
+                )
+            rows |= measured
     return tasks
 
 

@@ -7,7 +7,7 @@ at 5%.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.stats import rankdata
@@ -77,8 +77,11 @@ def mean(seeds: Seeds) -> float:
     return float(np.mean(list(seeds.values())))
 
 
-def read(records: Iterable[Record]) -> dict[str, Row]:
-    """The rows of one task."""
+def read(records: Iterable[Record], test: str = "") -> dict[str, Row]:
+    """The rows of one task.
+
+    test: the name of a further test of a problem; "": the test that is as the training.
+    """
     facts: dict[str, dict[str, dict[int, float]]] = {}
     scores: dict[str, dict[str, dict[int, dict[int, float]]]] = {}
     for record in records:
@@ -86,7 +89,7 @@ def read(records: Iterable[Record]) -> dict[str, Row]:
         name, window = labels["encoding"], labels["length"]
         if labels["split"] == "train":
             facts.setdefault(name, {}).setdefault(metric, {})[seed] = record["value"]
-        elif labels["split"] == "test":
+        elif labels["split"] == "test" and _is_of(labels, test):
             by_window = scores.setdefault(name, {}).setdefault(metric, {})
             by_window.setdefault(window, {})[seed] = record["value"]
     return {
@@ -99,6 +102,15 @@ def read(records: Iterable[Record]) -> dict[str, Row]:
         for name, by_metric in facts.items()
         if "rate" in by_metric
     }
+
+
+def tests(records: Iterable[Record]) -> list[str]:
+    """The names of the further tests of a problem."""
+    return [*dict.fromkeys(r["labels"]["test"] for r in records if "test" in r["labels"])]
+
+
+def _is_of(labels: Mapping[str, Any], test: str) -> bool:
+    return labels.get("test", "") == test and "statistic" not in labels
 
 
 def compared(rows: Mapping[str, Row], reference: str) -> dict[str, Comparison]:

@@ -3,11 +3,10 @@
 import json
 from collections.abc import Mapping, Sequence
 
-from experiments.board.leaderboard.config import SAME, Config, posed, told_length
-from experiments.board.leaderboard.examples import content_floors, trained_sizes
+from experiments.board.leaderboard.config import SAME, Config, told_length
+from experiments.board.leaderboard.examples import content_floors, task_of, trained_sizes
 from experiments.board.leaderboard.measure_method import SHUFFLED
 from experiments.board.leaderboard.standings import LEARNED, Comparison, Row, compared, mean, read
-from posenc_jax.lab import tasks
 from posenc_jax.lab.report import Grid, Section
 from posenc_jax.lab.report.formats import share_ends
 from posenc_jax.lab.report.statistics import Interval, share_interval
@@ -54,17 +53,20 @@ def config_of(run: StoredRun) -> Config:
     return Config.model_validate_json(json.dumps(run.config))
 
 
-def floor_of(run: StoredRun) -> Floor:
-    """The best scores without positions on the run's task, at the largest trained size."""
-    task_config = posed(config_of(run).task)
-    task = tasks.make(task_config.name, **task_config.options)
-    trained = trained_sizes(task, run.config["window"])
+def floor_of(run: StoredRun, test: str = "") -> Floor:
+    """The best scores without positions on the run's task, at the largest trained size.
+
+    test: the name of a further test of a problem.
+    """
+    config = config_of(run)
+    task = task_of(config, test)
+    trained = trained_sizes(task, config.window, config.shortest)
     return floor(task, trained, trained[1])
 
 
-def content_floors_of(run: StoredRun) -> dict[int, dict[str, ContentFloor]]:
-    """window -> metric -> the best score of rules of content on the run's task."""
-    return content_floors(config_of(run))
+def content_floors_of(run: StoredRun, test: str = "") -> dict[int, dict[str, ContentFloor]]:
+    """window -> metric -> the best score of rules of content on the run's task; see `floor_of`."""
+    return content_floors(config_of(run), test)
 
 
 def content_rows(task: str, floors: Mapping[int, Mapping[str, ContentFloor]]) -> list[tuple]:

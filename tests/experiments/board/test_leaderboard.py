@@ -209,7 +209,7 @@ def trainer():
     return (
         config,
         windows.examples_of(task, config),
-        training.UntilLearned(model, config.train),
+        training.Trainings(model, config.train),
         model,
     )
 
@@ -223,7 +223,7 @@ def test_a_training_ends_when_the_task_is_learned(trainer):
     assert (slow.learned, slow.steps) == (False, 120)
     shorter = config.model_copy(update={"train": config.train.model_copy(
         update={"steps": fast.steps, "learned": 2.0})})  # fmt: skip
-    (whole,) = training.UntilLearned(model, shorter.train).runs(examples, [(0.01, 0)])
+    (whole,) = training.Trainings(model, shorter.train).runs(examples, [(0.01, 0)])
     same = jax.tree.map(lambda a, b: float(np.abs(a - b).max()), fast.params, whole.params)
     assert max(jax.tree.leaves(same)) == 0.0, "as a budget of so many steps"
 

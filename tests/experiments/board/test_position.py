@@ -1,0 +1,306 @@
+"""The board's design "position": problems, fixed budgets, late checkpoints, predictions."""
+
+import importlib
+from pathlib import Path
+from types import SimpleNamespace
+
+import jax
+import numpy as np
+import pytest
+
+import experiments
+from experiments import method_options
+from experiments.board import training
+from experiments.board.leaderboard import config as board
+from experiments.board.leaderboard import examples as windows
+from experiments.board.leaderboard import (
+    measure_method,
+    outcomes,
+    page,
+    predictions,
+    problems,
+    standings,
+)
+from experiments.board.leaderboard.problems import PROBLEMS
+from experiments.board.training import Run
+from posenc_jax import encodings
+from posenc_jax.lab import runs, tasks
+from posenc_jax.lab.model import transformer
+from posenc_jax.lab.runs.stored import StoredRun
+from posenc_jax.lab.summary import Summary
+from posenc_jax.lab.tasks.content_rules import METRICS, ContentFloor
+from posenc_jax.lab.tasks.task_floors import Floor
+
+configs = importlib.import_module("configs.leaderboard")
+
+
+def checked(argument="position,quick", **changes):
+    config = configs.get_config(argument)
+    with config.unlocked():
+        config.model.update(width=16, heads=2, layers=1)
+        for field, value in changes.items():
+            config.update_from_flattened_dict({field: value})
+    return board.Config.model_validate(config.to_dict())
+
+
+# Problems.
+
+
+def test_every_problem_fits_its_windows_and_fills_them():
+    for name, problem in PROBLEMS.items():
+        config = checked("position", **{"task.name": name})
+        experiments.check(config.model_dump())
+        task = windows.task_of(config)
+        assert task.name == problem.task
+        for multiple in config.multiples:
+            size = windows.largest(task.width, task.least, task.most, 64 * multiple)
+            assert 0 <= 64 * multiple - task.width(size) <= 2, (name, multiple)
+        for test in problem.tests:
+            assert windows.task_of(config, test).vocab == task.vocab
+    least, most = windows.trained_sizes(tasks.make("copy", alphabet=26), 64, 8)
+    assert (least, most) == (3, 31)
+
+
+def test_an_option_of_the_user_wins_over_that_of_a_problem():
+    config = checked("position", **{"task.name": "delay8"})
+    task = board.posed(config.task.model_copy(update={"lag": 3}))
+    assert (task.name, task.options) == ("delay", {"lag": 3, "alphabet": 2})
+
+
+@pytest.mark.thorough
+def test_floors_on_examples_of_the_board_are_what_the_problems_say():
+    """The best rules at four times the window; other problems: `test_content_rules`."""
+    floors = {}
+    for name, examples in (("count", 64), ("parity", 512), ("reverse_bits", 64)):
+        changes = {"task.name": name, "examples": examples, "multiples": (1, 4)}
+        floors[name] = windows.content_floors(checked("position", **changes))[256]
+    count = floors["count"]
+    assert count["exact_match"].long[1] == count["end_accuracy"].long[1] == 0.0
+    assert count["symbol_accuracy"].long[1] == 1.0, "the ends of answers are scored apart"
+    assert 0.45 < floors["parity"]["exact_match"].long[1] < 0.58
+    few, many = floors["reverse_bits"]["token_accuracy"]
+    assert few[1] < 0.75 < 0.85 < many[1] < 0.97
+
+
+# The groups and the stages.
+
+
+def test_every_method_takes_the_rate_of_one_and_the_stages_name_it():
+    everyone = set(board.names(checked("all")))
+    groups = [board.names(checked(f"position,as_{rated}")) for rated in board.RATED]
+    assert sorted(name for group in groups for name in group) == sorted(everyone)
+    assert tuple(configs.SIXTEEN) == board.RATED
+    for named in (configs.SIXTEEN, configs.TWELVE):
+        for rated, names in named.items():
+            assert [board.rated_as(n) for n in names if n in everyone] == [
+                rated for n in names if n in everyone
+            ]
+    here = board.setting(checked("position", **{"model.width": 64, "model.heads": 4}))
+    assert method_options.bases(here) == list(configs.BASES)
+    assert {*configs.FIRST, *configs.REST} == set(PROBLEMS)
+    assert sum(map(len, configs.TWELVE.values())) == 12 - 1, "and rope with a tuned base"
+
+
+@pytest.mark.parametrize("stage", configs.STAGES[1:])
+def test_every_point_of_a_stage_can_run(stage):
+    points = configs.get_sweep(stage)
+    assert len({repr(sorted(point.items())) for point in points}) == len(points)
+    for point in points[:: max(1, len(points) // 6)]:
+        config = configs.get_config(stage)
+        with config.unlocked():
+            config.encoding.update(
+                {k.split(".")[1]: v for k, v in point.items() if "encoding" in k}
+            )
+            rest = {k: v for k, v in point.items() if "encoding" not in k}
+            config.update_from_flattened_dict(rest)
+        experiments.check(config.to_dict())
+
+
+# Training.
+
+
+def test_looks_are_late_and_evenly_apart():
+    train = checked("position").train
+    assert training.look_steps(train) == [2950, 3100, 3250, 3400, 3550, 3700, 3850, 4000]
+    assert training.look_steps(train.model_copy(update={"looks": 1})) == [4000]
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"train.looks": 7}, "train.looks: at steps 2971, .* not all multiples of chunk, 50"),
+        ({"train.learned": 0.9}, "train.looks: 8, but a training may end before"),
+        ({"examples": 1020}, "examples: 1020 is no multiple of train.looks, 8"),
+    ],
+)
+def test_looks_that_cannot_be_are_refused(changes, message):
+    with pytest.raises(ValueError, match=f"^config.{message}"):
+        experiments.check(checked("position", **changes).model_dump())
+
+
+@pytest.fixture(scope="module")
+def trained():
+    """One training of a fixed budget, on a task that is learned long before its end."""
+    config = checked(
+        "position,rope,quick",
+        **{"task.name": "periodic", "task.period": 1, "task.alphabet": 2, "window": 8},
+        **{"train.steps": 120, "train.chunk": 20, "train.looks": 3, "train.late": 0.5},
+        **{"train.rates": (0.01,), "examples": 18},
+    )
+    experiments.check(config.model_dump())
+    examples = windows.examples_of(windows.task_of(config), config)
+    model = transformer.build(config.model, encodings.make("rope"), 32)
+    programs = training.Trainings(model, config.train)
+    (run,) = programs.runs(examples, [(0.01, 0)])
+    return config, examples, model, programs, run
+
+
+def test_a_fixed_budget_ends_at_its_end_with_late_weights(trained):
+    *_, programs, run = trained
+    assert (run.steps, run.learned, len(run.late)) == (120, True, 3)
+    kernels = [np.asarray(params["read_out"]["kernel"]) for params in run.late]
+    assert (kernels[-1] == run.params["read_out"]["kernel"]).all()
+    assert np.abs(kernels[0] - kernels[1]).max() > np.abs(kernels[1] - kernels[2]).max() > 0, (
+        "the rate falls"
+    )
+    rates = programs._programs._trainer.rates(range(120))
+    assert rates[:96].max() == rates[20] == 1.0
+    assert rates[-1] == pytest.approx(1 / 24, rel=1e-4)
+    assert (np.diff(rates[96:]) < 0).all()
+
+
+def test_each_look_is_tested_on_a_part_of_the_examples(trained):
+    _, examples, model, _, run = trained
+    looks = [training.stacked([params]) for params in run.late]
+    score = training.batch_scorer(model, ("token_accuracy", "loss"))
+    actual = measure_method._scores(score, looks, examples.test[1])
+    assert actual["loss"].shape == (3, 1)
+    for n, params in enumerate(looks):
+        part = jax.tree.map(lambda leaf, n=n: leaf[n::3], examples.test[1])
+        assert actual["loss"][n] == score(params, part)["loss"]
+    rows = list(measure_method._tested([0], {"split": "test"}, actual))
+    values = {(r["metric"], "statistic" in r["labels"]): r["value"] for r in rows}
+    assert values["loss", False] == pytest.approx(actual["loss"].mean())
+    assert values["loss", True] == pytest.approx(actual["loss"].std(ddof=1))
+
+
+def test_the_grid_of_rates_is_widened_at_an_edge():
+    """The loss is lowest at a rate outside of the grid; inside of it no rate is added."""
+
+    def chosen(best, rates, widen):
+        run = lambda rate, seed: Run(rate, seed, 1, True, 1.0, None, abs(np.log(rate / best)))
+        trainer = SimpleNamespace(
+            tried=lambda examples, rates, seed: [run(rate, seed) for rate in rates],
+            runs=lambda examples, pairs: [run(*pair) for pair in pairs],
+        )
+        train = checked("position", **{"train.rates": rates, "train.widen": widen}).train
+        rate, tried = measure_method.chosen_rate(trainer, None, train, 0)  # type: ignore[arg-type]
+        return rate, sorted(run.rate for run in tried)
+
+    grid = (1e-3, 2e-3)
+    assert chosen(8e-3, grid, 3) == (8e-3, [1e-3, 2e-3, 4e-3, 8e-3, 16e-3])
+    assert chosen(8e-3, grid, 1) == (4e-3, [1e-3, 2e-3, 4e-3])
+    assert chosen(5e-4, grid, 4)[0] == 5e-4
+    assert chosen(2e-3, (1e-3, 2e-3, 4e-3), 4) == (2e-3, [1e-3, 2e-3, 4e-3])
+    assert chosen(8e-3, (1e-3,), 4) == (1e-3, [1e-3]), "one rate is no grid"
+    nan = [Run(rate, 0, 1, False, 0.0, None, loss) for rate, loss in ((1.0, np.nan), (2.0, 9.0))]
+    assert measure_method.lowest_loss(nan) == 2.0
+
+
+# Records and predictions.
+
+
+def board_records(values):
+    """Records of tests at 64 and 256 tokens from (method, test) -> token accuracy at 256."""
+    for (method, test), value in values.items():
+        labels = {"encoding": method, "length": 64}
+        facts = {"rate": [0.002] * 3, "parameters": [8] * 3, "steps_to_learn": [4000.0] * 3}
+        yield from runs.seed_records(0, range(3), {**labels, "split": "train"}, facts)
+        for window, share in ((64, 1.0), (256, value)):
+            tested = {**labels, "split": "test", "length": window}
+            tested |= {"test": test} if test else {}
+            spread = [share - 0.01, share, share + 0.01] if window > 64 else [share] * 3
+            scores = {"token_accuracy": spread, "exact_match": [0.99] * 3}
+            yield from runs.seed_records(0, range(3), tested, scores)
+            other = {**tested, "statistic": measure_method.SPREAD}
+            yield from runs.seed_records(0, range(3), other, {"token_accuracy": [0.5] * 3})
+
+
+def test_tests_of_a_problem_are_read_apart_and_spreads_are_not_scores():
+    records = list(board_records({("rope", ""): 0.9, ("rope", "first"): 0.4}))
+    assert standings.tests(records) == ["first"]
+    both, first = (standings.read(records, test)["rope"] for test in ("", "first"))
+    assert standings.mean(both.scores["token_accuracy"][256]) == pytest.approx(0.9)
+    assert standings.mean(first.scores["token_accuracy"][256]) == pytest.approx(0.4)
+
+
+def test_outcomes_are_those_of_a_few_lines_of_numpy(monkeypatch):
+    monkeypatch.setattr(outcomes, "floor_at", lambda config, test, multiple: 0.5)
+    records = list(board_records({("t5", ""): 0.98, ("shaw", ""): 0.96, ("alibi", ""): 0.75}))
+    config = checked("position", **{"task.name": "delay8"})
+    measured = {("delay8", ""): (config, standings.read(records))}
+    found = {o.prediction.kind: o for o in outcomes.outcomes(measured)}
+    assert set(found) == {"tables", "decaying bias"}, "of what was measured"
+    g = lambda accuracy: (accuracy - 0.5) / 0.5
+    assert found["tables"].g == pytest.approx(np.mean([g(0.98), g(0.96)]))
+    assert found["tables"].word == "as predicted"
+    assert found["decaying bias"].by_method == {"alibi": pytest.approx(g(0.75))}
+    assert found["decaying bias"].word == "refuted", "g is .5, not below .3"
+    table = outcomes.table([*found.values()])
+    assert [row[4] for row in table.rows] == ["as predicted", "refuted"]
+    assert "1 of 2 predictions are refuted" in table.caption
+
+
+def test_outcomes_are_of_runs_that_recorded_the_predictions(monkeypatch):
+    """And not of a run that was measured before they were fixed."""
+    monkeypatch.setattr(outcomes, "floor_at", lambda config, test, multiple: 0.5)
+    monkeypatch.setattr(page, "floor_of", lambda run, test: Floor(("x", 0.5), ("x", 0.5)))
+    floors = {window: dict.fromkeys(METRICS, ContentFloor(("x", 0.5), ("x", 0.5)))
+              for window in (64, 256)}  # fmt: skip
+    monkeypatch.setattr(page, "content_floors_of", lambda run, test: floors)
+    config = checked("position", **{"task.name": "flip_flop"}).model_dump(mode="json")
+    records = list(board_records({("rope", ""): 0.9, ("alibi", ""): 0.99, ("alibi", "dense"): 0.95,
+                                  ("rope", "dense"): 0.9}))  # fmt: skip
+    titles = []
+    for facts in ({"predictions": predictions.fingerprint()}, {"predictions": "another"}, {}):
+        summary = Summary(own={"not_measured": {}, "left_out": {}}, facts=facts)
+        _, sections = page.document([StoredRun(Path("x"), config, {}, records, summary)])
+        titles.append([section.title for section in sections])
+    assert ["Predictions and outcomes" in row for row in titles] == [True, False, False]
+    assert "flip_flop, dense" in titles[0]
+
+
+def test_the_floor_of_g_is_that_which_the_problem_names():
+    config = checked("position", **{"task.name": "delay8", "examples": 64, "multiples": (1, 4)})
+    rules = outcomes.floor_at(config, "", 4)
+    assert rules == windows.content_floors(config)[256]["token_accuracy"].short[1]
+    flip_flop = checked("position", **{"task.name": "flip_flop", "examples": 64})
+    tables = outcomes.floor_at(flip_flop, "sparse", 1)
+    assert 0.4 < tables < 0.75, "a table of the last tokens does not hold the last write"
+
+
+def test_every_prediction_is_of_a_problem_and_of_methods_of_the_board():
+    everyone = set(board.names(checked("all"))) | {"shifted+learned", "randomized+learned"}
+    assert {name for names in predictions.KINDS.values() for name in names} <= everyone
+    for prediction in predictions.PREDICTIONS:
+        assert prediction.low < prediction.high
+        assert prediction.kind in predictions.KINDS
+        assert prediction.test in ("", *PROBLEMS[prediction.problem].tests)
+    keys = [(p.problem, p.kind, p.test) for p in predictions.PREDICTIONS]
+    assert len(set(keys)) == len(keys)
+    assert {p.problem for p in predictions.PREDICTIONS} == set(PROBLEMS) - {"indirect_indexing"}
+
+
+def test_the_fingerprint_covers_problems_predictions_and_the_rule(monkeypatch):
+    before = predictions.fingerprint()
+    assert before == predictions.fingerprint()
+    changed = predictions.PREDICTIONS[0]._replace(high=0.3)
+    monkeypatch.setattr(predictions, "PREDICTIONS", (changed, *predictions.PREDICTIONS[1:]))
+    assert predictions.fingerprint() != before
+    monkeypatch.undo()
+    monkeypatch.setattr(predictions, "outcome", lambda prediction, g: "as predicted")
+    assert predictions.fingerprint() != before
+    monkeypatch.undo()
+    lag = {"delay8": PROBLEMS["delay8"]._replace(options={"lag": 9, "alphabet": 2})}
+    monkeypatch.setattr(predictions, "PROBLEMS", problems.PROBLEMS | lag)
+    assert predictions.fingerprint() != before
