@@ -6,16 +6,21 @@
     python train.py --config=configs/padding_leakage.py:quick          # rope and alibi, in seconds
     python scripts/experiment_page.py RUN                              # docs/padding_leakage.md
     python train.py --config=configs/padding_leakage.py --config.model.kind=decoder
+    python train.py --config=configs/padding_leakage.py --config.model.checkpoint=all-MiniLM-L6-v2
 
 Expect the attention mask to be necessary for everything, the output mask only for the pooled
 output, and the loss mask for a loss that does not depend on the amount of padding. With all masks
 on, the content of the padding changes no bit.
 
+With a checkpoint, a folder of Hugging Face with an encoder, its vectors of sentences are measured,
+and nothing is trained; see `configs/permutation.py`. Expect no change with both masks, and a vector
+that turns by 40 degrees and more without one of them. The page is made of both runs.
+
 `all` leaves out methods with positions of several axes; the page is of the others. The model has
 one layer; the claim pad-2 of `configs/claims.py` measures what a second layer reads of what padding
 has taken in.
 
-Takes 2 minutes on 2 cores, with `all` 5; about half of the time is compilation, two programs for
+Takes 2 minutes on 2 cores, with `all` 5, with a checkpoint half a minute; about half of the time is compilation, two programs for
 each method. A run that was interrupted goes on with the missing methods.
 """
 

@@ -5,6 +5,8 @@ from typing import Annotated, Literal
 from pydantic import Field, PositiveFloat, model_validator
 
 from experiments import config_checks
+from experiments.invariance import released_encoder
+from experiments.invariance.released_encoder import EncoderConfig
 from experiments.invariance.small_models import small_encoding, small_options
 from posenc_jax import encodings
 from posenc_jax.lab.config import schema
@@ -40,12 +42,17 @@ class Learning(schema.Part):
 
 
 class Config(schema.ExperimentConfig):
-    """A row of the results is one encoding; "all" is the catalogue without those of `left_out`."""
+    """A row of the results is one encoding; "all" is the catalogue without those of `left_out`.
+
+    With `model.checkpoint`, sentences are read by a released encoder instead, and nothing is
+    trained: of the other fields only `measured`, `amounts`, `sides` and `examples` of `data`, and
+    the seeds are read.
+    """
 
     mostly_compiles = True
 
     encoding: schema.EncodingConfig
-    model: schema.ModelConfig
+    model: EncoderConfig
     data: Data
     learning: Learning
 
@@ -66,6 +73,8 @@ def left_out(config: Config) -> dict[str, str]:
 
 def check(config: Config) -> None:
     """Raises FieldError for what cannot run, before anything is compiled."""
+    if config.model.checkpoint:
+        return released_encoder.check(config.model)
     chosen = names(config)
     encodings.check_used(chosen, config.encoding.options)
     if config.model.kind not in ("encoder", "decoder"):

@@ -5,18 +5,21 @@ from functools import partial
 
 import numpy as np
 
-from experiments.invariance.padding_leakage import figures
+from experiments.invariance import both_pages
+from experiments.invariance.padding_leakage import figures, released_page
 from experiments.invariance.padding_leakage.leaks import MASKS, Computed
 from experiments.invariance.padding_leakage.summary import ALL, CLEAN, NAMES, NECESSARY, RULE
 from posenc_jax.lab.report import Grid, Picture, Section
 from posenc_jax.lab.report.formats import share, small
 from posenc_jax.lab.report.statistics import estimate
-from posenc_jax.lab.report.summaries import largest, lead, only
+from posenc_jax.lab.report.summaries import largest, lead
 from posenc_jax.lab.runs import StoredRun
 
 
 def sections(run: StoredRun) -> tuple[str, list[Section]]:
     """The line below the title of the report, and its sections."""
+    if both_pages.is_released(run):
+        return lead(run, both_pages.name_of(run)), released_page.sections(run)
     summary = run.summary.own
     count, kind = len(summary["mass"]), run.config["model"]["kind"]
     leak = Picture("leak", partial(figures.leak, summary["leaks"], NAMES), figures.LEAK)
@@ -126,9 +129,8 @@ def _cost(summary: Mapping, kind: str) -> Grid:
 
 
 def document(runs: Sequence[StoredRun]) -> tuple[list[str], list[Section]]:
-    """The sentences and the sections of the page in docs/. ValueError: more than one run."""
-    run = only(runs)
-    return conclusions(run.summary.own), [*sections(run)[1], _seeds(run.summary.own)]
+    """The sentences and the sections of the page in docs/, see `both_pages.document`."""
+    return both_pages.document(runs, conclusions, sections, _seeds, released_page)
 
 
 def conclusions(summary: Mapping) -> list[str]:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from experiments.invariance.padding_leakage import leaks
+from experiments.invariance.padding_leakage import leaks, released
 from experiments.invariance.padding_leakage.config import Config, left_out, names
 from experiments.invariance.padding_leakage.leaks import Leaks, Quantity
 from experiments.invariance.padding_leakage.summary import summarise
@@ -15,7 +15,11 @@ from posenc_jax.lab.summary import Summary
 
 
 def measure(config: Config, run: runs.Run) -> Summary:
-    """Measures every encoding with every subset of the masks; returns the summary."""
+    """Measures every encoding, or a released encoder, with every subset of the masks; returns the
+    summary.
+    """
+    if config.model.checkpoint:
+        return released.measure(config, run)
     keep = lambda _, records: run.log(records)
     measure_rows(run, "padding", names(config), _measurer, config, keep)
     return summarise(run.records(), left_out(config))

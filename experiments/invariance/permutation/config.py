@@ -6,6 +6,8 @@ from pydantic import Field, PositiveFloat
 
 from experiments import config_checks
 from experiments.compare.length_extrapolation import config as length_extrapolation
+from experiments.invariance import released_encoder
+from experiments.invariance.released_encoder import EncoderConfig
 from experiments.invariance.small_models import small_encoding
 from posenc_jax import encodings
 from posenc_jax.lab.config import schema
@@ -43,12 +45,17 @@ class TextConfig(schema.Part):
 
 
 class Config(schema.ExperimentConfig):
-    """A row of the results is one encoding, or one of the models without."""
+    """A row of the results is one encoding, or one of the models without.
+
+    With `model.checkpoint`, sentences are read by a released encoder instead, as it is and without
+    its positions, and nothing is trained: of the other fields only `equivariance.permutations` and
+    the seeds are read.
+    """
 
     mostly_compiles = True
 
     encoding: schema.EncodingConfig
-    model: schema.ModelConfig
+    model: EncoderConfig
     order: OrderConfig
     equivariance: EquivarianceConfig
     text: TextConfig
@@ -66,6 +73,8 @@ def text_config(config: Config) -> length_extrapolation.Config:
 
 def check(config: Config) -> None:
     """Raises FieldError for what cannot run, before data is read or anything compiled."""
+    if config.model.checkpoint:
+        return released_encoder.check(config.model)
     encodings.check_used(config.encoding.names, config.encoding.options)
     rows = [small_encoding(name, config.encoding.options) for name in config.encoding.names]
     labels = [*(label for label, _ in rows), CAUSAL, LSTM]

@@ -4,13 +4,14 @@ import math
 from collections.abc import Mapping, Sequence
 from functools import partial
 
-from experiments.invariance.permutation import figures
+from experiments.invariance import both_pages
+from experiments.invariance.permutation import figures, released_page
 from experiments.invariance.permutation.config import CAUSAL, LSTM
 from experiments.invariance.permutation.summary import STATES
 from posenc_jax.lab.report import Grid, Picture, Section, formats
 from posenc_jax.lab.report.formats import share, small
 from posenc_jax.lab.report.statistics import paired
-from posenc_jax.lab.report.summaries import lead, only
+from posenc_jax.lab.report.summaries import lead
 from posenc_jax.lab.runs import StoredRun
 
 EQUIVARIANT = 3e-4  # trained outputs reach 20: rounding in float32 adds up to 1e-4
@@ -21,6 +22,8 @@ _error = partial(small, missing="out of range")
 
 def sections(run: StoredRun) -> tuple[str, list[Section]]:
     """The line below the title of the report, and its sections."""
+    if both_pages.is_released(run):
+        return lead(run, both_pages.name_of(run)), released_page.sections(run)
     summary, order = run.summary.own, run.summary.own["order"]
     seeds = len(next(iter(order.values()))["pairs"].seeds)
     accuracy = Picture(
@@ -154,9 +157,8 @@ def _text(summary: Mapping) -> list[str | Grid]:
 
 
 def document(runs: Sequence[StoredRun]) -> tuple[list[str], list[Section]]:
-    """The sentences and the sections of the page in docs/. ValueError: more than one run."""
-    run = only(runs)
-    return conclusions(run.summary.own), [*sections(run)[1], _seeds(run.summary.own)]
+    """The sentences and the sections of the page in docs/, see `both_pages.document`."""
+    return both_pages.document(runs, conclusions, sections, _seeds, released_page)
 
 
 def conclusions(summary: Mapping) -> list[str]:

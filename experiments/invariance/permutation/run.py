@@ -6,7 +6,7 @@ import numpy as np
 
 from experiments.compare import comparison
 from experiments.compare.length_extrapolation import run as length_extrapolation
-from experiments.invariance.permutation import order_tasks
+from experiments.invariance.permutation import order_tasks, released
 from experiments.invariance.permutation.config import CAUSAL, LENGTHS, LSTM, Config, text_config
 from experiments.invariance.permutation.order_tasks import Measured, Setting, Subject
 from experiments.invariance.permutation.summary import summarise
@@ -19,7 +19,11 @@ from posenc_jax.lab.summary import Summary
 
 
 def measure(config: Config, run: runs.Run) -> Summary:
-    """Measures every row, then the text; returns the summary."""
+    """Measures every row, then the text; of a released encoder how far it moves. Returns the
+    summary.
+    """
+    if config.model.checkpoint:
+        return released.measure(config, run)
     labels = [row.label for row in subjects(config)]
     keep = lambda _, records: run.log(records)
     measure_rows(run, "order", labels, _measurer, config, keep, stage="row {}")

@@ -1,0 +1,44 @@
+"""The page of an experiment in docs/: of small models and of a released encoder."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from posenc_jax.lab.report import Section
+from posenc_jax.lab.report.summaries import only
+from posenc_jax.lab.runs import StoredRun
+
+
+def document(
+    runs: Sequence[StoredRun],
+    conclusions: Callable[[Mapping], list[str]],
+    sections: Callable[[StoredRun], tuple[str, list[Section]]],
+    seeds: Callable[[Mapping], Section],
+    released_page: Any,
+) -> tuple[list[str], list[Section]]:
+    """The sentences and the sections of the page.
+
+    Args:
+      runs: one of small models, and at most one of a released encoder.
+      conclusions, sections, seeds: of the page of small models, from its summary or its run.
+      released_page: a module with `sentences(name, summary)` and `sections(run)`.
+
+    ValueError: other runs.
+    """
+    released = [run for run in runs if is_released(run)]
+    small = only([run for run in runs if not is_released(run)])
+    said, more = conclusions(small.summary.own), []
+    if released:
+        run = only(released)
+        said = [*said, *released_page.sentences(name_of(run), run.summary.own["released"])]
+        more = released_page.sections(run)
+    return said, [*sections(small)[1], *more, seeds(small.summary.own)]
+
+
+def is_released(run: StoredRun) -> bool:
+    """Whether a run is of a released encoder."""
+    return "released" in run.summary.own
+
+
+def name_of(run: StoredRun) -> str:
+    """The name of the folder that the encoder was read from."""
+    return run.summary.facts["checkpoint"]["name"]
