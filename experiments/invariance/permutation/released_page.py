@@ -13,6 +13,7 @@ from experiments.invariance.permutation.released import (
     OTHERS,
     OWN,
     SHUFFLED,
+    TEXTS,
     WITHIN,
     WITHOUT,
 )
@@ -101,8 +102,9 @@ def _long(found: Mapping) -> list[Section]:
         for against in (OWN, OTHER)
     ]  # fmt: skip
     caption = (
-        "Mean cosine of a text's vector with the mean vector of windows. error: the table alone, "
-        "as released; clamp, interpolate: options of `learned` for positions past it."
+        f"Mean cosine of a text's vector with the mean vector of windows, over {TEXTS} texts of a "
+        "length. error: the table alone, as released; clamp, interpolate: what learned reads for "
+        "positions past it."
     )
     return [Section("Texts longer than its table", [Grid(("tokens", *lengths), rows, caption)])]
 
