@@ -83,6 +83,11 @@ SPECIAL: dict[str, dict[str, Any]] = {
     "ernie4_5_vl_moe_text": {"moe_intermediate_size": [16, 16],
                              "rope_parameters": {"mrope_section": [3, 3, 2]}},
     "gemma3n_text": {"num_kv_shared_layers": 0},
+    "dots3_note_text": {
+        "head_dim": 32, "swa_num_attention_heads": 2, "swa_num_key_value_heads": 2,
+        "swa_head_dim": 24, "swa_qk_nope_head_dim": 16, "swa_v_head_dim": 16,
+        "swa_q_lora_rank": 8, "swa_kv_lora_rank": 8,
+    },
     "hy_v4_vl_text": {"rope_parameters": {"mrope_section": [2, 1, 1]}},
     "lfm2_moe": {"layer_types": ["conv", "full_attention"] * 2, "num_hidden_layers": 4},
     "mimo_v2_flash": {"swa_head_dim": 16, "swa_v_head_dim": 16},
@@ -357,7 +362,8 @@ def at_input(model, inputs: dict[str, Any]) -> dict[str, dict[str, Any]]:
     def note(name, module, args, output):
         if torch.is_tensor(output) and part_of(name) not in notes:
             code_TD = output.reshape(-1, output.shape[-1])[:TIME]
-            notes[part_of(name)] = {"code": code_TD.numpy()}
+            # Kosmos-2.5 adds the vector of a segment to it in place
+            notes[part_of(name)] = {"code": code_TD.numpy().copy()}
 
     hooks = []
     for name, module in model.named_modules():
@@ -506,20 +512,25 @@ def proved(kind: str, cls: type[PretrainedConfig], **more: Any) -> tuple[dict, d
         raise ValueError(answer)
     causal = all(np.allclose(np.triu(a[0, 0], 1), 0) for n, a in arrays.items() if "weights" in n)
     error = layers_gap(answer, arrays, pos, causal)
-    control = layers_gap(make("nope"), arrays, pos[..., 0] if pos.ndim == 3 else pos, causal)
+    other = make("rope" if answer == make("nope") else "nope")
+    control = layers_gap(other, arrays, pos[..., 0] if pos.ndim == 3 else pos, causal)
     note = {"type": kind, "config": fields, "causal": causal, "axes": pos.ndim - 1}
     return note | {"error": error, "control": control}, frozen(config, arrays)
 
 
 def watched_scores(kind: str, cls: type[PretrainedConfig]) -> list[tuple[dict, dict]]:
     """The attention of the first layers of a type whose scores have parameters, or of pictures."""
-    from goldens.attention_modules import WATCHED, watch
-    from goldens.compared import scores_gap
+    from goldens.attention_modules import CALLED, WATCHED, interface, watch
 
-    from posenc_jax import make, parts_from_huggingface
-
+    if kind in CALLED:
+        config, arrays = CALLED[kind](cls)
+        watched_layers = {0: arrays}
+        fields = {"model_type": kind, **config}
+        return score_rows(kind, fields, watched_layers)
     watched = WATCHED[kind]
     config = cls(**watched.fields)
+    AttentionInterface.register("watched", interface)
+    AttentionMaskInterface.register("watched", eager_mask)
     config._attn_implementation = watched.form
     torch.manual_seed(0)
     model = reset(model_class(cls)(config), kind).float()
@@ -531,9 +542,20 @@ def watched_scores(kind: str, cls: type[PretrainedConfig]) -> list[tuple[dict, d
         | {name: value for name, value in plain(config).items()}
         | {name: value for name, value in watched.fields.items() if not isinstance(value, dict)}
     )
+    return score_rows(kind, fields, watch(model, watched))
+
+
+def score_rows(
+    kind: str, fields: dict[str, Any], layers: dict[int, dict[str, np.ndarray]]
+) -> list[tuple[dict, dict]]:
+    """What is noted of a type's attention: a row for each layer of other shapes."""
+    from goldens.compared import scores_gap
+
+    from posenc_jax import make, parts_from_huggingface
+
     answer = next(iter(parts_from_huggingface(fields).values()))
     rows, shapes = [], set()
-    for n, arrays in watch(model, watched).items():
+    for n, arrays in layers.items():
         shape = tuple(x.shape for x in arrays.values())
         if shape in shapes:
             continue
@@ -606,17 +628,18 @@ def save_inputs(
             if good:
                 notes.append({"version": transformers.__version__, **note})
                 files |= {f"{note['case']}/{key}": array for key, array in arrays.items()}
+    notes, files = merged(notes, files, chosen, name)
     lines = ",\n".join(json.dumps(note) for note in notes)
     (FOLDER / f"{name}.json").write_text(f"[\n{lines}\n]\n")
     np.savez_compressed(FOLDER / f"{name}.npz", **files)
     print(f"{len(notes)} parts proved at the input")
 
 
-def merged(notes: list, files: dict, chosen: list[str]) -> tuple[list, dict]:
+def merged(notes: list, files: dict, chosen: list[str], name: str = "proofs") -> tuple[list, dict]:
     """What is proved now, and what was before of types that were not chosen."""
-    older = json.loads((FOLDER / "proofs.json").read_text())
+    older = json.loads((FOLDER / f"{name}.json").read_text())
     kept = {note["case"] for note in older if note["type"] not in chosen}
-    with np.load(FOLDER / "proofs.npz") as arrays:
+    with np.load(FOLDER / f"{name}.npz") as arrays:
         same = {name: arrays[name] for name in arrays.files if name.split("/")[0] in kept}
     rows = [note for note in older if note["case"] in kept] + notes
     return sorted(rows, key=lambda note: note["case"]), same | files
@@ -660,10 +683,13 @@ def main() -> None:
         save_inputs([kind for kind in chosen if kind in ADDED], classes, "codes", arguments.trace)
         return
     if arguments.scores:
-        from goldens.attention_modules import WATCHED
+        from goldens.attention_modules import CALLED, WATCHED
 
         save_inputs(
-            [kind for kind in chosen if kind in WATCHED], classes, "scores", arguments.trace
+            [kind for kind in chosen if kind in {**WATCHED, **CALLED}],
+            classes,
+            "scores",
+            arguments.trace,
         )
         return
     notes, files = [], {}

@@ -2,7 +2,7 @@
 
 import jax.numpy as jnp
 
-from posenc_jax.combinators import chain, per_layer
+from posenc_jax.combinators import chain, each_layer, per_layer
 from posenc_jax.encoding import Encoding, place
 from posenc_jax.encodings import make
 from posenc_jax.encodings.by_layer import chunked
@@ -12,6 +12,8 @@ from posenc_jax.huggingface.rotary_parts import mrope_by_channel
 from posenc_jax.huggingface.rows import Reader
 from posenc_jax.options import FieldError, shown
 from posenc_jax.recipes import recorded
+
+TINY = 1e-6  # added to lengths of vectors
 
 
 def _gpt_neo(config: Fields) -> Encoding:
@@ -135,6 +137,95 @@ def _phi4_audio(config: Fields) -> Encoding:
     return make("clipped", distance=distance, ahead=distance - 1, shared=True)
 
 
+@recorded
+def clipped_curves(
+    curves: int, distance: int, threshold: float, floor: int = 0, growth: float = 0.0
+) -> Encoding:
+    """`content_bias` of weights that have a learned factor each, and of a head at most a length.
+
+    threshold: the largest length of a head's weights.
+    floor, growth: all logits grow by 1 + growth ln(max((t + 1) / floor, 1)), those of the curves
+      too; floor 0: they do not grow.
+    """
+    plain = make("content_bias", curves=curves, distance=distance, shared=True)
+    walk = plain.walk
+    assert walk is not None
+    assert walk.prepare is not None
+    affine = walk.prepare
+
+    def init(key, dims):
+        return {**plain.init(key, dims), "scale": jnp.ones((dims.heads, curves))}
+
+    def prepare(params, x_BTD):
+        weight_BTHN = affine(params, x_BTD)
+        weight_BTHN = weight_BTHN * params["scale"].astype(weight_BTHN.dtype)[None, None]
+        length = jnp.sqrt(jnp.sum(weight_BTHN**2, axis=-1, keepdims=True) + TINY**2)
+        return weight_BTHN * jnp.minimum(threshold / (length + TINY), 1)
+
+    def tau(pos_BQ):
+        steps_BQ = (pos_BQ.astype(float) + 1) / floor
+        return 1 + growth * jnp.log(jnp.maximum(steps_BQ, 1))
+
+    def score(params, s_BHQK, q, k, visible_BHQK, carry):
+        if floor:
+            grown = q.feat * tau(q.placed)[..., None, None].astype(q.feat.dtype)
+            q = q._replace(feat=grown)
+        return walk.score(params, s_BHQK, q, k, visible_BHQK, carry)
+
+    temper = lambda params, count, q_pos_BQ, dims: tau(q_pos_BQ)[..., None]
+    by_content = walk._replace(score=score, prepare=prepare)
+    return each_layer(Encoding(init=init, walk=by_content, temper=temper if floor else None))
+
+
+def _inkling(config: Fields) -> Encoding:
+    """Inkling's curves by type of layer, within a window in most."""
+    if config.get("log_scaling_n_floor") is not None:
+        raise FieldError((*config.path, "log_scaling_n_floor"), "a number is not known here")
+    config.get("log_scaling_alpha")
+    near, far, curves = _curves(config, 512)
+    make_curves = lambda size: make("content_bias", curves=curves, distance=size)
+    return _hybrid(config, near, make_curves(near), make_curves(far))
+
+
+def _inkling2(floor: int) -> Reader:
+    """Inkling 2's: weights of curves have a length at most, and logits of far queries grow.
+
+    floor: from where on they grow, where the config does not say it.
+    """
+
+    def read(config: Fields) -> Encoding:
+        near, far, curves = _curves(config, 1024)
+        threshold = config.get("rel_l2_clip_threshold", default=8.0)
+        config.get("qk_l2_clip_threshold")  # of queries and keys, which stay with the model
+        grows = {
+            "floor": config.get("log_scaling_n_floor", default=floor),
+            "growth": config.get("log_scaling_alpha", default=0.1),
+        }
+        local = clipped_curves(curves, near, threshold)
+        whole = clipped_curves(curves, far, threshold, **grows)
+        return _hybrid(config, near, local, whole)
+
+    return Reader(read)
+
+
+def _curves(config: Fields, window: int) -> tuple[int, int, int]:
+    """The tokens of a window, the distances of other layers' curves, and the number of curves."""
+    return (
+        config.get("sliding_window_size", "sliding_window", default=window),
+        config.get("rel_extent", default=1024),
+        config.get("d_rel", default=16),
+    )
+
+
+def _hybrid(config: Fields, window: int, near: Encoding, far: Encoding) -> Encoding:
+    """Layers with a window, of type "hybrid_sliding", and others, "hybrid"."""
+    local = chain(near, make("window", distance=window - 1))
+    default = ["hybrid_sliding" if (n + 1) % 6 else "hybrid" for n in range(6)]
+    types = config.get("layer_types", default=default)
+    config.get("local_layer_ids", "mtp_local_layer_ids")
+    return per_layer([local if type_ == "hybrid_sliding" else far for type_ in types])
+
+
 def _xlnet(config: Fields) -> Encoding:
     """XLNet's; scores of segments, which are no positions, stay with the model."""
     config.check("clamp_len", -1, 0)
@@ -213,7 +304,8 @@ BEIT = Reader(_beit)
 WAV2VEC2_CONFORMER, WAV2VEC2_BERT = _wav2vec2("relative"), _wav2vec2("relative_key")
 GRANITE_SPEECH = _granite_speech("max_pos_emb", 200)
 GRANITE_SPEECH5 = _granite_speech("max_position_embeddings", 128)
-HUNYUAN_VL, PHI4_AUDIO, XLNET = map(Reader, (_hunyuan_vl, _phi4_audio, _xlnet))
+HUNYUAN_VL, INKLING, PHI4_AUDIO, XLNET = map(Reader, (_hunyuan_vl, _inkling, _phi4_audio, _xlnet))
+INKLING2, INKLING2_LOOP = _inkling2(128_000), _inkling2(8_192)
 NEMOTRON_STREAMING = Reader(_nemotron_streaming)
 EOMT_DINOV3 = Reader(lambda config: _dinov3(config, 640))
 UNSCALED = Reader(lambda config: unscaled())

@@ -16,7 +16,7 @@ from posenc_jax.huggingface.fields import Fields
 from posenc_jax.huggingface.own_readers import pair
 from posenc_jax.huggingface.rotary import rope_dictionary
 from posenc_jax.huggingface.rotary_parts import rope_3d_by_channel
-from posenc_jax.huggingface.rows import Reader
+from posenc_jax.huggingface.rows import Answer, Reader
 from posenc_jax.recipes import recorded
 
 TRANSPOSED = 1, 0
@@ -297,6 +297,30 @@ def _sam3(config: Fields) -> Encoding:
     whole = still_prefix(near, step=window / rows)
     count = config.get("num_hidden_layers", default=32)
     return chain(table, per_layer([whole if n in everywhere else near for n in range(count)]))
+
+
+def swin_v2(shrinks: bool, image: int, patch: int, window: int, depths: tuple[int, ...]) -> Reader:
+    """Swin V2's biases by stage, whose window is at most the picture.
+
+    shrinks: a stage has half of the patches of the one before it, along each axis.
+    Others: sizes where the config does not say them.
+    """
+
+    def read(config: Fields) -> Answer:
+        rows, columns = _patches(config, image, patch)
+        most = config.get("window_size", default=window)
+        if config.get("use_absolute_embeddings", default=False):
+            return "needs a grid table beside Swin V2's bias, which the catalogue does not have yet"
+        stages = config.get("depths", default=depths)
+        reaches = config.get("pretrained_window_sizes", default=(0,) * len(stages))
+        layers = []
+        for stage, depth in enumerate(stages):
+            side = min(rows, columns) >> stage if shrinks else min(rows, columns)
+            reach = reaches[stage] or min(most, side)
+            layers += [make("swin_v2", window=reach)] * depth
+        return layers[0] if len({*layers}) == 1 else per_layer(layers)
+
+    return Reader(read)
 
 
 def _vjepa2(config: Fields) -> Encoding:

@@ -30,7 +30,11 @@ OLDER_TYPES = {
 }
 MOST_LAYERS = 4096
 # Names of types of layers that do what another type does.
-ALIKE = {"indexed_attention": FULL, "attention": FULL, "hybrid": FULL, "hybrid_sliding": LOCAL}
+ALIKE = {
+    **dict.fromkeys(("indexed_attention", "attention", "hybrid"), FULL),
+    "hybrid_sliding": LOCAL,
+    "reference_sliding_attention": FULL,  # a window that sees the prompt, too
+}
 WITHOUT = NONE, "conv", "mamba", "mlp", "moe", "recurrent"
 
 

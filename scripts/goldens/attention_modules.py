@@ -7,6 +7,7 @@ Their queries and keys are projections of the input; the weights are those of th
 # pyright: reportMissingImports=false
 
 import contextlib
+import importlib
 import re
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
@@ -35,9 +36,10 @@ class Watched(NamedTuple):
     heads: int
     fields: dict[str, Any]
     params: Callable[[Any, Any], dict[str, torch.Tensor]]
-    inputs: Callable[[], dict[str, Any]]
+    inputs: Callable[[], dict[str, Any] | tuple]
     pos: Callable[[int], np.ndarray]
-    form: str = "eager"  # of attention; NVIDIA's streaming encoder takes no mask of numbers
+    form: str = "eager"  # of attention; NVIDIA's streaming encoder takes no mask of numbers,
+    # and Inkling makes queries and keys by more than projections: "watched"
 
 
 def normal(*shape: int, seed: int = 0) -> torch.Tensor:
@@ -232,6 +234,40 @@ WATCHED: dict[str, Watched] = {
 }  # fmt: skip
 
 
+INKLING = {
+    "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "num_key_value_heads": 2,
+    "swa_num_attention_heads": 2, "swa_num_key_value_heads": 2, "head_dim": 16,
+    "swa_head_dim": 16, "sliding_window_size": 4, "d_rel": 3, "rel_extent": 6, "vocab_size": 61,
+    "layer_types": ["hybrid_sliding", "hybrid"], "mlp_layer_types": ["dense", "dense"],
+    "intermediate_size": 32, "moe_intermediate_size": 8, "n_routed_experts": 2,
+    "num_experts_per_tok": 1, "n_shared_experts": 1, "pad_token_id": 0, "bos_token_id": 1,
+    "eos_token_id": 2,
+}  # fmt: skip
+
+
+GROWING = {"log_scaling_n_floor": 3, "log_scaling_alpha": 3.0, "rel_l2_clip_threshold": 2.0}
+
+
+def curves(module, model) -> dict[str, torch.Tensor]:
+    """Inkling's curves, and the weights that a layer makes of its input."""
+    bias = getattr(module, "relative_position_bias", None)
+    weight = module.r_proj.weight if bias is None else bias.linear.weight
+    proj = module.rel_logits_proj.proj if bias is None else bias.proj
+    scale = {} if bias is None else {"scale": bias.norm.scale}
+    return {"weight": weight.T.reshape(32, 2, 3), "curves": proj, **scale}
+
+
+WATCHED |= {
+    kind: Watched(
+        r"layers\.\d+\.self_attn$", 2, INKLING | more, curves,
+        lambda: {"input_ids": torch.arange(9)[None] + 3, "use_cache": False}, counted, "watched",
+    )
+    for kind, more in {
+        "inkling_text": {},
+        "inkling2_text": GROWING,
+        "inkling2_loop_text": GROWING,
+    }.items()
+}  # fmt: skip
 AXIAL = {**PICTURE, "rope_parameters": {"rope_type": "axial", "rope_theta": 100.0}}
 
 
@@ -305,7 +341,9 @@ def heads_of(module, x: torch.Tensor, names: tuple[str, ...], heads: int, at: in
         y = y.reshape(1, -1, 3, y.shape[-1] // 3)[:, :, at]
     if name == "to_kv":
         y = y.chunk(2, dim=-1)[0]
-    return y.reshape(1, y.shape[-2] if y.ndim == 3 else -1, heads, y.shape[-1] // heads).numpy()
+    y_BTHC = y.reshape(1, y.shape[-2] if y.ndim == 3 else -1, heads, y.shape[-1] // heads)
+    norm = getattr(module, ("q_norm", "k_norm")[at], None)
+    return (y_BTHC if norm is None else norm(y_BTHC)).numpy()
 
 
 @contextlib.contextmanager
@@ -339,6 +377,25 @@ def softmaxes(seen: list[torch.Tensor]) -> Iterator[None]:
     assert torch.softmax is plain
 
 
+def interface(module, query, key, value, attention_mask, **options):
+    """An attention that keeps queries, keys and what is added to logits on the module; it gives
+    zeros.
+    """
+    if (bias := options.get("position_bias")) is None:  # attention to states of other layers
+        p = (query @ key.transpose(-1, -2) * options["scaling"]).softmax(-1)
+        return (p @ value).transpose(1, 2).contiguous(), None
+    module._given = query, key, bias + attention_mask[..., : key.shape[2]].clamp(min=-1e30)
+    return torch.zeros_like(query).transpose(1, 2).contiguous(), None
+
+
+def growth(module, time: int) -> torch.Tensor:
+    """The factor of each query in a layer of Inkling 2, [T]."""
+    norm: Any = getattr(getattr(module, "relative_position_bias", None), "norm", None)
+    if not hasattr(norm, "log_scale"):
+        return torch.ones(time)
+    return norm.log_scale(torch.ones(1, time, 1, 1), torch.arange(time)[None])[0, :, 0, 0]
+
+
 def watch(model, watched: Watched) -> dict[int, dict[str, np.ndarray]]:
     """Queries, keys, weights, positions and parameters of each layer's attention, of the first
     window of its picture.
@@ -355,10 +412,16 @@ def watch(model, watched: Watched) -> dict[int, dict[str, np.ndarray]]:
         x = args[0] if args else kwargs["hidden_states"]
         x = x[None] if x.ndim == 2 else x  # of patches of several pictures
         first = x[:, :1] if hasattr(module, "r_w_bias") else x[:1]
-        q, k = (
-            heads_of(module, first, names, watched.heads, at)
-            for at, names in enumerate((QUERIES, KEYS))
-        )
+        if given := vars(module).pop("_given", None):
+            q, k, added = given
+            tau = growth(module, q.shape[2])[None, None, :, None]
+            weights.append((q @ k.transpose(2, 3) * q.shape[-1] ** -0.5 + added).softmax(-1))
+            q, k = ((x / y).transpose(1, 2).numpy() for x, y in ((q, tau), (k, 1)))
+        else:
+            q, k = (
+                heads_of(module, first, names, watched.heads, at)
+                for at, names in enumerate((QUERIES, KEYS))
+            )
         p_BHQK = weights[-1].reshape(-1, watched.heads, *weights[-1].shape[-2:])
         time = q.shape[1]
         p_HQK = p_BHQK[0]
@@ -368,6 +431,7 @@ def watch(model, watched: Watched) -> dict[int, dict[str, np.ndarray]]:
         layers.setdefault(number, {
             "q": q, "k": k, "weights": p_HQK[None].numpy(), "pos": watched.pos(time)[None],
             **{f"params/{name}": x for name, x in params.items()},
+            **({"x": first.numpy()} if given else {}),
         })  # fmt: skip
 
     for number, (_, module) in enumerate(modules):
@@ -375,7 +439,72 @@ def watch(model, watched: Watched) -> dict[int, dict[str, np.ndarray]]:
         call = lambda *given, number=number: after(number, *given)
         hooks.append(module.register_forward_hook(call, with_kwargs=True))
     with torch.no_grad(), softmaxes(weights):
-        model(**watched.inputs())
+        inputs = watched.inputs()
+        model(*inputs) if isinstance(inputs, tuple) else model(**inputs)
     for hook in hooks:
         hook.remove()
     return layers
+
+
+ANY_SIZE = {
+    "hidden_size": 32, "embed_dim": 32, "num_heads": 2, "num_attention_heads": 2, "depth": 2,
+    "num_hidden_layers": 2, "in_channels": 3, "in_chans": 3, "num_channels": 3, "patch_size": 4,
+    "temporal_patch_size": 1, "spatial_merge_size": 1, "intermediate_size": 32, "mlp_ratio": 1,
+    "out_hidden_size": 32, "fullatt_block_indexes": [0, 1], "window_size": 64,
+    "num_key_value_heads": 2, "layer_types": None, "temporal_merge_size": 1,
+}  # fmt: skip
+WATCHED |= {
+    kind: Watched(
+        r"(blocks|layers)\.\d+\.(attn|self_attn|attention)$", 2,
+        {n: size for n, size in ANY_SIZE.items() if kind != "lfm3_vl_vision" or n != "window_size"},
+        nothing, lambda: (flat(12, 48), torch.tensor([[1, 4, 3]])), row_major(4, 3),
+    )
+    for kind in (
+        "ernie4_5_vl_moe_vision", "exaone4_5_vision",
+        "glm5_next_vision", "glm_ocr_vision", "lfm3_vl_vision", "qwen2_5_omni_vision_encoder",
+        "qwen2_5_vl_vision", "qwen2_vl_vision",
+    )
+}  # fmt: skip
+
+
+def hunyuan_vl(cls) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    """HunYuan-VL's rotary class on numbers, since its norms stand behind the change of lengths."""
+    rope = {
+        "rope_type": "dynamic",
+        "alpha": 8.0,
+        "factor": 1.0,
+        "rope_theta": 1e4,
+        "mrope_section": [2, 2, 2, 2],
+    }
+    fields = {"hidden_size": 32, "num_attention_heads": 2, "head_dim": 16, "rope_parameters": rope}
+    file = importlib.import_module(cls.__module__.replace("configuration_", "modeling_"))
+    module = file.HunYuanVLRotaryEmbedding(cls(**fields))
+    q, k = (normal(1, 2, 9, 16, seed=n) for n in (0, 1))
+    pos_T4 = np.stack([np.arange(9), np.arange(9) // 3, np.arange(9) % 3, np.arange(9) // 5], -1)
+    cos, sin = module(q, torch.tensor(pos_T4.T)[:, None])
+    turned_q, turned_k = file.apply_rotary_pos_emb(q, k, cos, sin)
+    weights = (turned_q @ turned_k.transpose(2, 3) / 4).softmax(-1)
+    by_token = lambda x: x.transpose(1, 2).numpy()
+    arrays = {"q": by_token(q), "k": by_token(k), "weights": weights.numpy()}
+    return fields, arrays | {"pos": pos_T4.astype(np.int32)[None]}
+
+
+def swin_v2(cls) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    """The bias of a window of 3 x 3 patches; queries and keys, which have cosines, are 0."""
+    fields = {"image_size": 24, "patch_size": 4, "window_size": 3, "depths": [1, 1]}
+    file = importlib.import_module(cls.__module__.replace("configuration_", "modeling_"))
+    name = next(name for name in vars(file) if name.endswith("SelfAttention"))
+    module = getattr(file, name)(cls(**fields, num_heads=[2, 2]), 32, 2, 3)
+    with torch.no_grad():
+        for n, parameter in enumerate(module.parameters()):
+            parameter.copy_(0.3 * normal(*parameter.shape, seed=n))
+        module.query.bias.zero_()
+        weights = module(torch.zeros(1, 9, 32), output_attentions=True)[1]
+    mlp = module.continuous_position_bias_mlp
+    params = {"w1": mlp[0].weight.T, "b1": mlp[0].bias, "w2": mlp[2].weight.T}
+    zeros = np.zeros((1, 9, 2, 16), np.float32)
+    arrays = {"q": zeros, "k": zeros, "weights": weights.numpy(), "pos": row_major(3, 3)(9)[None]}
+    return fields, arrays | {f"params/{n}": x.detach().numpy() for n, x in params.items()}
+
+
+CALLED = {"hunyuan_vl_text": hunyuan_vl, "swin2sr": swin_v2, "swinv2": swin_v2}

@@ -129,9 +129,11 @@ def scores_gap(encoding: Encoding, layer: int, arrays: Mapping[str, np.ndarray])
         dims = Dims(heads * head, heads, head, layer + 1)
         at = layout(np.ones((1, time), np.int32), jnp.asarray(arrays["pos"]))
         params = filled(encoding, dims, named)
-        view = frame(encoding, params, at, dims, causal=False, form="dense")
+        causal = bool(np.all(np.triu(theirs, 1) == 0))
+        view = frame(encoding, params, at, dims, causal=causal, form="dense")
         view.embed(jnp.zeros((1, time, dims.model), float))
-        made = weights(jnp.asarray(q), jnp.asarray(k), view.layer(layer))
+        x = [jnp.asarray(arrays["x"], float)] if "x" in arrays else []
+        made = weights(jnp.asarray(q), jnp.asarray(k), view.layer(layer, *x))
         return float(np.max(np.abs(np.asarray(made) - theirs)))
 
 

@@ -89,7 +89,7 @@ ROTARY: dict[str, Any] = {
         150_000.0, pairing="interleaved", window=128, radius=True, scaling=GPT_OSS
     ),
     "starcoder2": Rotary(window=0),
-    "unlimited_ocr_text": missing("windows of reference tokens"),
+    "unlimited_ocr_text": ignoring(Rotary(), "sliding_window"),
     "voxtral_realtime_encoder": Rotary(window=750),
     # windows in some layers
     "cwm": Rotary(1_000_000.0, window=8192, pattern="GLLL", scaling=LLAMA3 | {"factor": 16.0}),

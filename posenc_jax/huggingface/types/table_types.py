@@ -9,6 +9,9 @@ from posenc_jax.huggingface.own_readers import (
     GPT_NEO,
     GRANITE_SPEECH,
     GRANITE_SPEECH5,
+    INKLING,
+    INKLING2,
+    INKLING2_LOOP,
     MPT,
     NEMOTRON_STREAMING,
     PHI4_AUDIO,
@@ -134,7 +137,9 @@ TABLES: dict[str, Any] = {
     **each("deberta deberta-v2", DEBERTA),
     "mpt": MPT,
     "sew-d": CONVOLUTION,
-    **each("inkling2_loop_text inkling2_text inkling_text", missing("content biases by layer")),
+    "inkling_text": INKLING,
+    "inkling2_text": INKLING2,
+    "inkling2_loop_text": INKLING2_LOOP,
     # relative keys and sines
     "fastspeech2_conformer": ignoring(
         TRANSFORMER_XL, "positionwise_conv_kernel_size", "encoder_positional_dropout_rate",
