@@ -223,9 +223,13 @@ def models_table(raw: Mapping[str, Any]) -> str:
                 f"{(program['arguments'] + program['temporary']) / 1e9:.1f}",
                 "{1:,.0f} MB, {0}".format(*max(sent, key=lambda kind: kind[1])) if sent else "",
                 *(f"{speed:,.0f}" for speed in speeds),
-                *(f"{tokens / speed * int(count) / 3600:,.1f}" for speed in speeds),
+                *(_hours(tokens / speed * int(count) / 3600) for speed in speeds),
             ])  # fmt: skip
     return "\n".join(map(_line, rows))
+
+
+def _hours(hours: float) -> str:
+    return f"{hours:,.1f}" if hours >= 1 else f"{hours:.2f}"
 
 
 def group(name: str) -> str:
