@@ -391,6 +391,17 @@ def test_what_a_frame_cannot_take_is_refused_in_one_line(ask, message):
     assert "\n" not in str(refusal.value)
 
 
+def test_positions_that_are_placed_without_a_key_are_taken():
+    """`dinov3` draws more than these, and was refused so, also by a ring."""
+    encoding, dims = make("dinov3"), Dims(8, 1, 8)
+    at = layout(pos_BT=jnp.stack(jnp.divmod(jnp.arange(6), 3), axis=-1)[None])
+    q, k, v = jax.random.normal(jax.random.key(0), (3, 1, 6, 1, 8))
+    attended = lambda placed: attend(q, k, v, frame(encoding, {}, at, dims, placed=placed).layer(0))
+    np.testing.assert_array_equal(attended(encoding.place(None, at)), attended(None))
+    drawn = encoding.place(jax.random.key(1), at)
+    assert gap(attended(drawn), attended(None)) > 1e-3, "control"
+
+
 @pytest.mark.thorough
 def test_what_a_frame_can_take():
     """Controls of the refusals above."""

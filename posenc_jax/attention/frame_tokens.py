@@ -113,20 +113,24 @@ def _tokens(encoding: Encoding, layout: Layout, placed: Placed) -> Tokens:
 
 
 def _checked_placed(encoding: Encoding, layout: Layout, placed: Placed) -> Placed:
-    """The positions that a caller gave, as int32, float32 or wider.
+    """The positions that a caller or a ring gave, as int32, float32 or wider.
 
-    ValueError: they are not such as `encoding.place` draws, or where it is None no positions.
+    ValueError: they are not such as `encoding.place` makes, with or without a key, or where it is
+    None no positions.
     """
     if encoding.place is None:
         wanted = placed = positions(placed, "frame.placed")
         if placed.ndim not in (2, 3):
             raise ValueError(f"frame.placed: shape {placed.shape} is not [B, T] or [B, T, A]")
     else:
-        wanted = jax.eval_shape(encoding.place, jax.random.key(0), layout)
+        drawn = wanted = jax.eval_shape(encoding.place, jax.random.key(0), layout)
+        if jax.tree.structure(placed) != jax.tree.structure(wanted):
+            # Some methods keep what they draw beside the positions (`dinov3`).
+            wanted = jax.eval_shape(functools.partial(place, encoding, None), layout)
         if jax.tree.structure(placed) != jax.tree.structure(wanted):
             raise ValueError(
                 f"frame.placed: {jax.tree.structure(placed)}; give what encoding.place(key, "
-                f"layout) draws, {jax.tree.structure(wanted)}"
+                f"layout) draws, {jax.tree.structure(drawn)}"
             )
     rows, time = layout.segment_BT.shape
 
