@@ -40,6 +40,7 @@ WORDS = {
     "still_prefix": "beside still tokens",
     "learned_prefix": "beside learned angles",
     "with_first_row": "with the first row",
+    "product_table": "two tables",
     "clipped_curves": "curves by content",
     "mrope_by_channel": "`mrope` by channel",
     "rope_3d_by_channel": "three axes by channel",

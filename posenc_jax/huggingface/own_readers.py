@@ -1,9 +1,11 @@
 """Models whose config needs a function of its own, and encodings that only they have."""
 
+import jax
 import jax.numpy as jnp
 
 from posenc_jax.combinators import chain, each_layer, per_layer
 from posenc_jax.encoding import Encoding, place
+from posenc_jax.encodings import input_codes as codes
 from posenc_jax.encodings import make
 from posenc_jax.encodings.by_layer import chunked
 from posenc_jax.huggingface.fields import POSITIONAL, Fields
@@ -226,6 +228,43 @@ def _hybrid(config: Fields, window: int, near: Encoding, far: Encoding) -> Encod
     return per_layer([local if type_ == "hybrid_sliding" else far for type_ in types])
 
 
+@recorded
+def product_table(shape: tuple[int, int], widths: tuple[int, int]) -> Encoding:
+    """Reformer's table of shape[0] x shape[1] whole positions: row t // shape[1] of one table
+    beside row t % shape[1] of another (Kitaev et al. 2020, arXiv 2001.04451).
+
+    widths: channels of the two tables.
+    """
+
+    def init(key, width):
+        if sum(widths) != width:
+            raise FieldError("model", f"{width} channels are not the {widths} of the two tables")
+        draw = lambda key, n: codes.normal(key, (shape[n], widths[n]))
+        keys = jax.random.split(key)
+        return {"rows": draw(keys[0], 0), "columns": draw(keys[1], 1)}
+
+    def code(params, pos_BT, width):
+        row_BTW = codes.read(lambda n: params["rows"][n], pos_BT // shape[1], shape[0], "error")
+        read = lambda n: params["columns"][n]
+        column_BTW = codes.read(read, pos_BT % shape[1], shape[1], "error")
+        return jnp.concatenate([row_BTW, column_BTW], axis=-1)
+
+    return codes.coded("add", None, code, init)
+
+
+def _reformer(config: Fields) -> Encoding:
+    """Reformer's two tables, or one; which keys are seen stays with the model."""
+    if not config.get("axial_pos_embds", default=True):
+        return make("learned", length=config.get("max_position_embeddings", default=4096))
+    names = {"axial_pos_shape": (64, 64), "axial_pos_embds_dim": (64, 192)}
+    sizes = {name: tuple(config.get(name, default=size)) for name, size in names.items()}
+    for name, pair_ in sizes.items():
+        if len(pair_) != 2:
+            raise FieldError((*config.path, name), f"{pair_} is not a pair")
+    shape, widths = sizes.values()
+    return product_table(shape, widths)
+
+
 def _xlnet(config: Fields) -> Encoding:
     """XLNet's; scores of segments, which are no positions, stay with the model."""
     config.check("clamp_len", -1, 0)
@@ -304,6 +343,7 @@ BEIT = Reader(_beit)
 WAV2VEC2_CONFORMER, WAV2VEC2_BERT = _wav2vec2("relative"), _wav2vec2("relative_key")
 GRANITE_SPEECH = _granite_speech("max_pos_emb", 200)
 GRANITE_SPEECH5 = _granite_speech("max_position_embeddings", 128)
+REFORMER = Reader(_reformer)
 HUNYUAN_VL, INKLING, PHI4_AUDIO, XLNET = map(Reader, (_hunyuan_vl, _inkling, _phi4_audio, _xlnet))
 INKLING2, INKLING2_LOOP = _inkling2(128_000), _inkling2(8_192)
 NEMOTRON_STREAMING = Reader(_nemotron_streaming)

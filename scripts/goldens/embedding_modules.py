@@ -154,6 +154,18 @@ def flat_grid(name: str, table: str, fields: dict[str, Any], rows: int, columns:
     return added
 
 
+def reformer(cls) -> Added:
+    fields = {"hidden_size": 16, "axial_pos_shape": [3, 4], "axial_pos_embds_dim": [6, 10]}
+    module = module_of(cls, "AxialPositionEmbeddings")(cls(**fields)).eval()
+    with torch.no_grad():
+        for n, weight in enumerate(module.weights):
+            weight.copy_(normal(*weight.shape, seed=n))
+        code_TD = module(torch.arange(11)[None])[0]
+    rows, columns = (weight.detach().reshape(-1, weight.shape[-1]) for weight in module.weights)
+    params = {"rows": rows, "columns": columns}
+    return Added(fields, np.arange(11, dtype=np.int32), code_TD, params)
+
+
 POINTS = (
     "edgetam_prompt_encoder", "edgetam_video_prompt_encoder", "sam2_prompt_encoder",
     "sam2_video_prompt_encoder", "sam3_tracker_prompt_encoder",
@@ -163,6 +175,7 @@ ADDED: dict[str, dict[str, Callable[[Any], Added]]] = {
     **{kind: {"": points} for kind in POINTS},
     "aimv2_vision_model": {"": aimv2, "native": aimv2_native},
     "audio-spectrogram-transformer": {"": spectrogram},
+    "reformer": {"": reformer},
     "timesformer": {"": timesformer},
     "vit_mae": {"": vit_mae},
     "vitpose_backbone": {"": vitpose},

@@ -15,6 +15,7 @@ from posenc_jax.huggingface.own_readers import (
     MPT,
     NEMOTRON_STREAMING,
     PHI4_AUDIO,
+    REFORMER,
     UNSCALED,
     WAV2VEC2_BERT,
     WAV2VEC2_CONFORMER,
@@ -43,7 +44,9 @@ FAIRSEQ = Sines(first=PAD)
 SEAMLESS = FAIRSEQ._replace(pad=0)
 MARIAN = Sines(spacing="paper")
 WHISPER = Table(1500, names=SOURCE)
-CONVOLUTION = missing("positions by a convolution over time")
+CONVOLUTION = Absent(
+    "reads order by a convolution of its hidden states over time, which stays with the model"
+)
 INFORMER = Sines(spacing="paper")
 TRANSFORMER_XL = Use("transformer_xl", {"shared": False})
 
@@ -173,6 +176,6 @@ TABLES: dict[str, Any] = {
     "patchtsmixer": missing("tables of patches of time series"),
     "patchtst": missing("tables of patches of time series"),
     "perceiver": missing("Fourier features of a grid"),
-    "reformer": missing("products of two tables"),
+    "reformer": REFORMER,
     "tvp": missing("sums of tables of time, row and column"),
 }  # fmt: skip
