@@ -23,14 +23,15 @@ whose rate falls at its end, and the mean over 8 late checkpoints. Its sweeps, i
 
     stage            content                                                   trainings  hours
     position-rates   six rates, three bases of rope; one method a kind, a seed       430      7
-    position-first   all methods on six problems, 3 seeds                          1,050     21
-    position-rest    16 methods on the other six, and two more seeds of all          670     14
-    position-large   12 methods, three problems, 3 seeds, 4 layers of width 128      130     21
+    position-first   all methods on six problems, 3 seeds                          1,070     21
+    position-rest    16 methods on the other six, and two more seeds of all          710     14
+    position-large   12 methods, three problems, 3 seeds, 4 layers of width 128      110     18
 
 After "position-rates" write its rates into `CHOSEN` and its base into `BASE`. The hours are of two
-cores, estimated from 200 steps of rope: 25 to 36 ms a step and 22 s for tests, on one core; the
-last line from a step at that size. A run whose process is stopped goes on; a point of a stage is a
-run, and a method a stage of it.
+cores, estimated from 200 steps of rope on a machine that had other work: up to 36 ms a step and
+22 s for the tests of a training, on one core. The last line takes 10 minutes for a training, which
+was not measured. A run whose process is stopped goes on; a point of a stage is a run, and a method
+a stage of it.
 """
 
 from configs import common
@@ -153,15 +154,20 @@ def _position(stage):
         return sweeps.product(rows, sweeps.grid({"task.name": FIRST}))
     if stage == "position-first":
         groups = {rated: (f"as_{rated}",) for rated in SIXTEEN}
-        return _points(FIRST, groups)
+        return _points(FIRST, groups) + _tuned(FIRST)
     if stage == "position-rest":
         again = {"first_seed": 3, "seeds": 2}
-        return _points(REST, SIXTEEN, seeds=5) + _points(FIRST, SIXTEEN, **again)
+        points = _points(REST, SIXTEEN, seeds=5) + _points(FIRST, SIXTEEN, **again)
+        return points + _tuned(REST, seeds=5) + _tuned(FIRST, **again)
     large = {"model.width": 128, "model.layers": 4}
-    points = _points(LARGE, TWELVE, **large)
-    bases = [base for base in BASES if BASE in (None, base)]
+    return _points(LARGE, TWELVE, **large) + _tuned(LARGE, **large)
+
+
+def _tuned(problems, **fields):
+    """The points of rope with all angles trained, and with the base that was chosen."""
+    bases = dict.fromkeys(base for base in (BASES[0], BASE) if base)
     tuned = tuple({"encoding.base": base} for base in bases)
-    return points + sweeps.product(tuned, _points(LARGE, {"rope": ("rope",)}, **large))
+    return sweeps.product(tuned, _points(problems, {"rope": ("rope",)}, **fields))
 
 
 def _points(problems, groups, **fields):

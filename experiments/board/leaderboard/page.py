@@ -32,6 +32,7 @@ from experiments.board.leaderboard.task_table import (
     sections,
     short,
     table,
+    with_options,
 )
 from posenc_jax.lab.report import Grid, Picture, Section
 from posenc_jax.lab.report.statistics import Interval
@@ -131,7 +132,8 @@ def by_task(runs: Sequence[StoredRun]) -> dict[str, dict[str, Row]]:
         name = run.config["task"]["name"]
         for test in ("", *further(run.records)):
             rows = tasks.setdefault(f"{name}, {test}" if test else name, {})
-            measured = read(run.records, test)
+            rows_of_run = read(run.records, test).items()
+            measured = {with_options(row, run): values for row, values in rows_of_run}
             if twice := rows.keys() & measured.keys():
                 raise ValueError(
                     f"workdir: {run.path} has {min(twice)}, as another run of its task"

@@ -28,6 +28,8 @@ KINDS: dict[str, tuple[str, ...]] = {
     "decaying bias": ("alibi", "kerple_log", "kerple_power", "sandwich"),
     "tables": ("t5", "shaw", "clipped", "deberta", "transformer_xl", "content_bias"),
     "rope": ("rope",),
+    # Its slowest pair turns once in the trained window, so no angle of a longer one is new.
+    "rope, all angles trained": ("rope, base 14.2",),
     "gates": ("fox", "fox_rows", "stick_breaking"),
     "path": ("path",),
 }
@@ -58,6 +60,7 @@ PREDICTIONS: tuple[Prediction, ...] = (
             Prediction(problem, "decaying bias", low=0.9),
             Prediction(problem, "tables", low=0.6),
             Prediction(problem, "rope", high=0.5),
+            Prediction(problem, "rope, all angles trained", low=0.7),
             Prediction(problem, "gates", low=0.7),
         )
     ),

@@ -125,8 +125,15 @@ def in_order(rows: Mapping[str, Row]) -> list[tuple[str, Row]]:
 def label(name: str) -> str:
     """The name on the board, with those of methods that are the same by construction."""
     same = [other for other, row in SAME.items() if row == name]
-    plain = name.removesuffix(SHUFFLED)
+    plain = name.partition(", ")[0]
     return " = ".join([name, *same]) + (TOLD if told_length(plain) else "")
+
+
+def with_options(name: str, run: StoredRun) -> str:
+    """The name of a row with the options of methods that its run states: "rope, base 14.2"."""
+    stated = config_of(run).encoding.options
+    method, control, _ = name.partition(SHUFFLED)
+    return ", ".join([method, *(f"{option} {value}" for option, value in stated.items())]) + control
 
 
 def steps(row: Row) -> str:

@@ -20,6 +20,7 @@ from experiments.board.leaderboard import (
     predictions,
     problems,
     standings,
+    task_table,
 )
 from experiments.board.leaderboard.problems import PROBLEMS
 from experiments.board.training import Run
@@ -234,6 +235,23 @@ def test_tests_of_a_problem_are_read_apart_and_spreads_are_not_scores():
     assert standings.mean(first.scores["token_accuracy"][256]) == pytest.approx(0.4)
 
 
+def test_options_that_a_run_states_are_in_the_names_of_its_rows():
+    config = checked("position,rope", **{"task.name": "delay8"})
+    dumped = config.model_dump(mode="json")
+    summary = Summary(own={"not_measured": {}, "left_out": {}})
+    records = list(board_records({("rope", ""): 0.9, (f"rope{measure_method.SHUFFLED}", ""): 0.5}))
+    stored = [
+        StoredRun(Path(f"{n}"), {**dumped, "encoding": encoding}, {}, records, summary)
+        for n, encoding in enumerate(({"name": "rope"}, {"name": "rope", "base": 14.2}))
+    ]
+    rows = page.by_task(stored)["delay8"]
+    control = measure_method.SHUFFLED
+    assert [*rows] == ["rope", f"rope{control}", "rope, base 14.2", f"rope, base 14.2{control}"]
+    assert task_table.label("rope, base 14.2") == "rope, base 14.2"
+    with pytest.raises(ValueError, match="as another run of its task"):
+        page.by_task([stored[0], stored[0]])
+
+
 def test_outcomes_are_those_of_a_few_lines_of_numpy(monkeypatch):
     monkeypatch.setattr(outcomes, "floor_at", lambda config, test, multiple: 0.5)
     records = list(board_records({("t5", ""): 0.98, ("shaw", ""): 0.96, ("alibi", ""): 0.75}))
@@ -280,7 +298,8 @@ def test_the_floor_of_g_is_that_which_the_problem_names():
 
 
 def test_every_prediction_is_of_a_problem_and_of_methods_of_the_board():
-    everyone = set(board.names(checked("all"))) | {"shifted+learned", "randomized+learned"}
+    tuned = f"rope, base {configs.BASES[0]}"
+    everyone = set(board.names(checked("all"))) | {"shifted+learned", "randomized+learned", tuned}
     assert {name for names in predictions.KINDS.values() for name in names} <= everyone
     for prediction in predictions.PREDICTIONS:
         assert prediction.low < prediction.high
