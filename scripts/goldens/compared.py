@@ -9,6 +9,7 @@ import numpy as np
 
 from posenc_jax import Dims, Encoding, frame, make, weights
 from posenc_jax.encoding import embed, place
+from posenc_jax.encodings import picture_positions
 from posenc_jax.layout import layout
 
 
@@ -51,9 +52,7 @@ def grid_gap(
     if image is not None:
         options |= {"image_rows": image[0], "image_columns": image[1]}
     rows, columns = image or (options["rows"], options["columns"])
-    prefix = np.array([(-1, n) for n in range(options["prefix"])], np.int32).reshape(-1, 2)
-    patches = np.stack(np.divmod(np.arange(rows * columns), columns), -1)
-    pos_BTA = np.concatenate([prefix, patches]).astype(np.int32)[None]
+    pos_BTA = picture_positions.tokens([(rows, columns)], prefix=options["prefix"]).pos_T2[None]
     if pos_BTA.shape[1] != len(code_TD):
         return np.inf
     with jax.enable_x64(True):
