@@ -78,10 +78,15 @@ QUARTER = {"mrope_section": [2, 1, 1], "partial_rotary_factor": 0.25}
 SPECIAL: dict[str, dict[str, Any]] = {
     "bailing_hybrid": {"num_experts": 8, "n_group": 1, "topk_group": 1},
     "step3p5": {"sliding_window": 4},
-    "bamba": {"attn_layer_indices": [1, 3]},
+    "bamba": {"attn_layer_indices": [1, 3], "mamba_n_heads": 4, "mamba_d_head": 16},
+    "granitemoehybrid": {
+        "mamba_n_heads": 4, "mamba_d_head": 16, "num_hidden_layers": 2,
+        "layer_types": ["mamba", "attention"],
+    },
     "cosmos3_edge_text": {"rope_parameters": INTERLEAVED},
     "ernie4_5_vl_moe_text": {"moe_intermediate_size": [16, 16],
                              "rope_parameters": {"mrope_section": [3, 3, 2]}},
+    "glm5_next_text": {"qk_rope_head_dim": 0, "qk_head_dim": 8, "head_dim": 8},
     "gemma3n_text": {"num_kv_shared_layers": 0},
     "dots3_note_text": {
         "head_dim": 32, "swa_num_attention_heads": 2, "swa_num_key_value_heads": 2,
