@@ -163,7 +163,7 @@ def arrays_of(case, name="scores.npz"):
         return {n.removeprefix(start): file[n] for n in file.files if n.startswith(start)}
 
 
-@pytest.mark.thorough(after=4)
+@pytest.mark.thorough(after=2)
 @pytest.mark.parametrize("case", SCORES, ids=[case["case"].replace(" ", "_") for case in SCORES])
 def test_scores_with_parameters_and_of_patches(case):
     """Attention of small models of transformers with their parameters of positions, frozen."""
@@ -194,7 +194,7 @@ def score_case(name):
     return case["config"], case["layer"], arrays_of(case)
 
 
-@pytest.mark.thorough(after=3)
+@pytest.mark.thorough(after=2)
 @pytest.mark.parametrize(
     ("name", "wrong"),
     [
