@@ -53,10 +53,7 @@ def _rows(config: dict[str, Any]) -> int:
 
 
 def _mostly_compiles(config: dict[str, Any]) -> bool:
-    """Whether compiling takes about as long as computing, or longer; not with a released model."""
-    model = config.get("model")
-    if isinstance(model, dict) and model.get("checkpoint"):
-        return False
+    """Whether compiling takes about as long as computing, or longer."""
     few, name = 0 < _of_training(config, "steps") <= FEW_STEPS, config.get("experiment")
     return few or (name in experiments.names() and experiments.config_class(name).mostly_compiles)
 

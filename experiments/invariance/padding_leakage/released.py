@@ -16,6 +16,7 @@ from experiments.invariance.padding_leakage.leaks import Run, gap, subset
 from experiments.invariance.padding_leakage.summary import CLEAN, verdict
 from experiments.invariance.released_encoder import Encoder, load, sentences
 from posenc_jax.lab import runs
+from posenc_jax.lab.hosts.compiling import jit_whole
 from posenc_jax.lab.hosts.exit_status import Refused
 from posenc_jax.lab.model.transformer import Model
 from posenc_jax.lab.report.summaries import collect, largest, nested
@@ -57,8 +58,8 @@ def _records(config: Config, encoder: Encoder) -> Iterator[Record]:
     token_BN = _tokens(config, encoder)
     rng = np.random.default_rng(config.first_seed)
     log = partial(runs.seed_records, 0, [config.first_seed])
-    read = jax.jit(partial(_results, model, encoder, data.measured))
-    share = jax.jit(partial(_mass, model, data.measured))
+    read = jit_whole(partial(_results, model, encoder, data.measured))
+    share = jit_whole(partial(_mass, model, data.measured))
     for side, amount in itertools.product(data.sides, data.amounts):
         rows = lambda pads, side=side: np.concatenate(
             [pads, token_BN] if side == "left" else [token_BN, pads], axis=1

@@ -24,6 +24,7 @@ from experiments.invariance.released_encoder import (
 )
 from posenc_jax.encoding import Encoding
 from posenc_jax.lab import runs
+from posenc_jax.lab.hosts.compiling import jit_whole
 from posenc_jax.lab.model.transformer import build
 from posenc_jax.lab.report.summaries import collect, largest, nested
 from posenc_jax.lab.runs import Record
@@ -96,7 +97,7 @@ def _shuffled(config: Config, encoder: Encoder) -> Iterator[Record]:
     labels = {"split": "test", "length": max(lengths)}
     log = partial(runs.seed_records, 0, [config.first_seed])
     reads = {
-        encoding: jax.jit(partial(_by_layer, _model(encoder, encoding), encoder, lengths))
+        encoding: jit_whole(partial(_by_layer, _model(encoder, encoding), encoder, lengths))
         for encoding, _ in rows.values()
     }
     for name, (encoding, params) in rows.items():
@@ -156,7 +157,7 @@ def _long(config: Config, encoder: Encoder) -> Iterator[Record]:
     for beyond in BEYOND:
         model = _model(encoder, beyond_table(_encoding(encoder), beyond))
         read = lambda params, x_BT, at, model=model: pooling(model.apply(params, x_BT, at), at)
-        vectors[beyond] = jax.jit(read)
+        vectors[beyond] = jit_whole(read)
     assert table.name == "learned"
     for times in TIMES:
         size = int(rows * times) - more

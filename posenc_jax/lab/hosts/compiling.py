@@ -43,6 +43,14 @@ def jit_quick(function: Callable, **jit_options: Any) -> Callable:
     return jax.jit(function, compiler_options=options, **jit_options)
 
 
+def jit_whole(function: Callable, **jit_options: Any) -> Callable:
+    """Returns jax.jit(function, **jit_options) that optimizes as XLA does by default, also after
+    `compile_lightly`.
+    """
+    options = {LEVEL: 3} if target().backend == "cpu" else None
+    return jax.jit(function, compiler_options=options, **jit_options)
+
+
 def compile_lightly() -> None:
     """Makes all programs of this process compile at level 1, unless XLA_FLAGS sets a level.
 
