@@ -57,7 +57,8 @@ def options_of(
     stated, others = config.encoding.options, others or {}
     if config.options == "library":
         return encodings.taken_by(name, {**others, **stated})
-    width = tasks.check(config.task.name, **config.task.options).width
+    task = config.task
+    width = tasks.check(task.name, reads=tasks.input_of(task.name), **task.options).width
     longest = max([config.train.length, *getattr(getattr(config, "eval", None), "lengths", ())])
     causal = config.model.kind == "decoder" if causal is None else causal
     tokens = int(width(config.train.length)), int(width(longest))

@@ -158,7 +158,7 @@ def test_an_experiment_of_one_process_is_refused_to_several(tmp_path, monkeypatc
         (f"{MAIN}:quik", [], ["quik", "quick"]),
         (
             "configs/extrap.py:randomized+learned,quick",
-            [],
+            ["--config.options=library"],
             ["config.encoding.name", "randomized", "encoding.length to 2048", "clamp"],
         ),
         (

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import experiments
 from experiments.board.leaderboard import config as board
 from experiments.board.published import examples as published
 from experiments.board.published.settings import SETTINGS
@@ -156,3 +157,16 @@ def test_comparisons_ask_for_it_and_stored_runs_have_the_options_they_had():
     sides = translation.encodings_of(texts, "t5")
     rows = [used_rows(side, 24) for side in (sides.encoder, sides.decoder)]
     assert rows[0] < rows[1], "the encoder's buckets look both ways"
+
+
+@pytest.mark.parametrize("argument", ["", "quick"])
+@pytest.mark.parametrize(
+    "stem",
+    ["classification", "completion", "dna", "images", "lm", "long_memory", "multimodal",
+     "rope_extrap", "tasks_extrap", "translation", "vision"],
+)  # fmt: skip
+def test_every_comparison_can_ask_for_it_whatever_its_model_reads(stem, argument):
+    config = importlib.import_module(f"configs.{stem}").get_config(argument)
+    config.options = "setting"
+    checked = experiments.check(config.to_dict())
+    assert checked.options == "setting"
