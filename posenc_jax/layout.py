@@ -185,8 +185,8 @@ def layout(
     padding (`[1, 1, 0, 1]`) and between those of other ids.
 
     Args:
-      segment_BT: int or bool [B, T]; 0 is padding, and so are numbers below, which become 0.
-        None: each row is one sequence.
+      segment_BT: int or bool [B, T]; 0 is padding; numbers below are padding that no token
+        sees, not even with `mask_padding=False`. None: each row is one sequence.
       pos_BT: positions to use instead, [B, T] or [B, T, A].
       start: index of the first column, or [B, 1].
       group_BT: which tokens belong together, int [B, T]; none by default.
@@ -249,7 +249,6 @@ def _start(start: Any, shape: tuple[int, ...]) -> int | jax.Array:
 @partial(jax.jit, inline=True)
 def _layout(segment_BT, pos_BT, start, group_BT) -> Layout:
     """The arrays of `layout`, in one program also where it runs op by op."""
-    segment_BT = jnp.maximum(segment_BT, 0)  # some write padding as -1
     column_BT = jnp.broadcast_to(jnp.arange(segment_BT.shape[1], dtype=jnp.int32), segment_BT.shape)
     sequence = sequences(segment_BT)
     counted = pos_BT is None

@@ -224,20 +224,20 @@ def test_positions_count_on_wherever_the_tokens_stand():
             assert first[t] == np.flatnonzero(row == row[t])[0]
 
 
-@pytest.mark.parametrize("padding_is_masked", [True, False])
-def test_padding_may_be_written_as_minus_one(padding_is_masked):
-    """It was hidden where `mask_padding=False` shows padding: off by 2.9."""
+def test_padding_below_0_is_seen_by_nobody_even_where_padding_is_not_masked():
     segment_BT = np.array([[0, 0, 1, 1, 2, 2], [1, 1, 1, 1, 0, 0]])
     below = layout(jnp.asarray(np.where(segment_BT == 0, -1, segment_BT)))
     at = layout(jnp.asarray(segment_BT))
-    for leaf, wanted in zip(jax.tree.leaves(below), jax.tree.leaves(at), strict=True):
-        np.testing.assert_array_equal(leaf, wanted)
-    encoding = make("rope")
     q, k, v = jax.random.normal(jax.random.key(0), (3, 2, 6, 2, 4))
-    see = [frame(encoding, {}, each, Dims(8, 2, 4), mask_padding=padding_is_masked).layer(0)
-           for each in (below, at)]  # fmt: skip
-    of_below, of_at = (attend(q, k, v, layer) for layer in see)
-    np.testing.assert_array_equal(of_below, of_at)
+
+    def out(layout, mask_padding):
+        view = frame(make("rope"), {}, layout, Dims(8, 2, 4), mask_padding=mask_padding)
+        return np.asarray(attend(q, k, v, view.layer(0)))[segment_BT > 0]
+
+    masked = out(at, True)
+    for mask_padding in (True, False):
+        np.testing.assert_array_equal(out(below, mask_padding), masked)
+    assert np.abs(out(at, False) - masked).max() > 0.1, "control: padding of segment 0 is shown"
 
 
 def test_documents_are_numbered_by_their_first_token():

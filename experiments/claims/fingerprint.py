@@ -12,6 +12,7 @@ WHERE = "experiments."
 # Modules that have moved since the committed claims were measured; a hash has their old names.
 MEASURED_AS = {
     "experiments.invariance.padding_leakage.config": "experiments.padding_leakage.config",
+    "experiments.invariance.padding_leakage.fields": "experiments.padding_leakage.config",
     "experiments.invariance.padding_leakage.leaks": "experiments.padding_leakage.measuring",
     "experiments.invariance.padding_leakage.sequences": "experiments.padding_leakage.data",
     "experiments.invariance.permutation.config": "experiments.permutation.config",

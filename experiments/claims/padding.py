@@ -12,7 +12,7 @@ from experiments.claims.figures import dots
 from experiments.claims.ledger import Measured, Numbers, claim, decades, verdict
 from experiments.claims.models import Lab, Trained, by_seed
 from experiments.invariance.padding_leakage import leaks as leakage
-from experiments.invariance.padding_leakage.config import Config, Data, Learning
+from experiments.invariance.padding_leakage.fields import Config, Data, Learning
 from experiments.invariance.padding_leakage.leaks import MASKS, SUBSETS, subset
 from posenc_jax import make
 from posenc_jax.lab.config.schema import EncodingConfig, MaskConfig, ModelConfig

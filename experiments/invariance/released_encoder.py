@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import pydantic
 from tokenizers import Encoding as Encoded
 from tokenizers import Tokenizer
 
@@ -35,12 +34,6 @@ class EncoderConfig(schema.ModelConfig):
     """
 
     checkpoint: str = ""
-
-    @pydantic.model_validator(mode="before")
-    @classmethod
-    def _of_small_models(cls, value: Any) -> Any:
-        """Claims give the small models as a `ModelConfig`."""
-        return value.model_dump() if isinstance(value, schema.ModelConfig) else value
 
 
 class Encoder(NamedTuple):

@@ -158,7 +158,7 @@ def clex(
         inner = layout.segment_BT, pos_BT - 1, n_BT - 2
         shown_BT = 1 + drawn(place_key, *inner, scales * length, room_BT=room_BT - 2)
         shown_BT = jnp.where(pos_BT == n_BT - 1, room_BT - 1, shown_BT) * jnp.minimum(pos_BT, 1)
-        held_BT = (room_BT >= n_BT) | (layout.segment_BT == 0)
+        held_BT = (room_BT >= n_BT) | (layout.segment_BT <= 0)
         return jnp.where(held_BT, shown_BT.astype(float), jnp.nan), scale_BT
 
     def table(params, placed, dims):

@@ -10,7 +10,7 @@ import experiments
 from experiments import parallel_rows
 from experiments.compare import comparison
 from experiments.invariance.padding_leakage import leaks as padding
-from experiments.invariance.padding_leakage.config import Config, Data, Learning
+from experiments.invariance.padding_leakage.fields import Config, Data, Learning
 from experiments.invariance.permutation import order_tasks as order
 from experiments.invariance.permutation.config import EquivarianceConfig, OrderConfig
 from experiments.invariance.small_models import small_encoding

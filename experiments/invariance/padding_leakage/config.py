@@ -1,11 +1,8 @@
 """The config of the padding experiment, and what it refuses."""
 
-from typing import Annotated, Literal
-
-from pydantic import Field, PositiveFloat, model_validator
-
 from experiments import config_checks
 from experiments.invariance import released_encoder
+from experiments.invariance.padding_leakage import fields
 from experiments.invariance.released_encoder import EncoderConfig
 from experiments.invariance.small_models import small_encoding, small_options
 from posenc_jax import encodings
@@ -14,47 +11,15 @@ from posenc_jax.options import FieldError
 
 ALL = "all"
 SEVERAL_AXES = "since positions of several axes lie on a grid, whose shape changes with the padding"
-Side = Literal["left", "right"]
 
 
-class Data(schema.Part):
-    """Sequences of `min_length` to `length` tokens in training, each padded on a random one of the
-    sides; in the measurement of `measured` tokens, with each amount of padding on each side.
+class Config(fields.Config):
+    """The fields of small models; with `model.checkpoint`, sentences are read by a released encoder
+    instead, and nothing is trained: of the other fields only `measured`, `amounts`, `sides` and
+    `examples` of `data`, and the seeds are read.
     """
 
-    symbols: schema.Rows = Field(ge=2)
-    min_length: schema.Length
-    length: schema.Length
-    measured: schema.Rows
-    amounts: schema.Lengths
-    sides: Annotated[tuple[Side, ...], Field(min_length=1), schema.Distinct]
-    examples: schema.Rows
-
-    _in_order = model_validator(mode="after")(schema.lengths_in_order)
-
-
-class Learning(schema.Part):
-    """Training with Adam; the learning rate falls to 0."""
-
-    steps: schema.Count
-    batch: schema.Rows
-    lr: PositiveFloat
-
-
-class Config(schema.ExperimentConfig):
-    """A row of the results is one encoding; "all" is the catalogue without those of `left_out`.
-
-    With `model.checkpoint`, sentences are read by a released encoder instead, and nothing is
-    trained: of the other fields only `measured`, `amounts`, `sides` and `examples` of `data`, and
-    the seeds are read.
-    """
-
-    mostly_compiles = True
-
-    encoding: schema.EncodingConfig
     model: EncoderConfig
-    data: Data
-    learning: Learning
 
 
 def names(config: Config) -> list[str]:

@@ -5,6 +5,8 @@ the masks of attention and of pooling.
 import itertools
 from collections.abc import Iterable, Iterator
 from functools import partial
+from types import SimpleNamespace
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -102,7 +104,9 @@ def _results(model: Model, encoder: Encoder, count: int, params, tokens_BT, segm
 
 def _mass(model: Model, count: int, params, tokens_BT, segment_BT, start) -> jax.Array:
     run = _run(*(jnp.asarray(on) for on in (False, True, False)))
-    return leaks.mass_of(model, params, run, tokens_BT, layout(segment_BT), start, count)
+    sizes: Any = SimpleNamespace(measured=count)
+    batch: Any = SimpleNamespace(tokens_BT=tokens_BT, layout=layout(segment_BT))
+    return leaks.mass(sizes, model, params, run, batch, start)
 
 
 def _changes(before, after) -> dict[str, jax.Array]:

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from experiments.invariance.padding_leakage.config import Data, Learning
+from experiments.invariance.padding_leakage.fields import Data, Learning
 from experiments.invariance.small_models import small_layout
 from posenc_jax.lab.hosts.compiling import jit_quick
 from posenc_jax.lab.tasks.task import PAD

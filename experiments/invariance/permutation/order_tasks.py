@@ -194,14 +194,24 @@ def _gaps(setting: Setting, subject: Subject, model: Model, lengths: list[int], 
     carried along with the tokens. A row packs a sequence of each length, as documents are packed.
     """
     count = setting.equivariance.permutations
+    ends = np.cumsum(lengths)
+    start_T = jnp.asarray(np.repeat(ends - lengths, lengths), jnp.int32)
     segment_T = jnp.asarray(np.repeat(np.arange(1, len(lengths) + 1), lengths), jnp.int32)
-    place_T = jnp.arange(sum(lengths), dtype=jnp.int32)
+    place_T = jnp.arange(ends[-1], dtype=jnp.int32)
     token_key, order_key = jax.random.split(random_key(setting.seeds[0], INIT))
     token_T = jax.random.randint(token_key, place_T.shape, 0, setting.order.symbols, jnp.int32)
     lot_PT = jax.random.uniform(order_key, (count, *place_T.shape), jnp.float32)
     order_PT = jnp.lexsort((lot_PT, jnp.broadcast_to(segment_T, lot_PT.shape))).astype(jnp.int32)
-    order_RT, at = permuted(order_PT, lengths, subject.axes)
-    return moved(model.apply(params, token_T[order_RT], at), order_RT, lengths)
+    # Rows: x itself, x permuted, and x permuted with its positions.
+    order_RT = jnp.concatenate([place_T[None], order_PT, order_PT])
+    straight_RT = jnp.broadcast_to(place_T[None], (1 + count, *place_T.shape))
+    pos_RT = jnp.concatenate([straight_RT, order_PT]) - start_T[None]
+    at = small_layout(jnp.broadcast_to(segment_T, order_RT.shape), subject.axes, pos_RT)
+    out_RTV = model.apply(params, token_T[order_RT], at)
+    gap_RTV = jnp.abs(out_RTV - out_RTV[0][order_RT])
+    gaps = [gap_RTV[:, end - length : end] for end, length in zip(ends, lengths, strict=True)]
+    both = [(largest(gap[1 : 1 + count]), largest(gap[1 + count :])) for gap in gaps]
+    return jnp.stack([jnp.stack(pair) for pair in both])
 
 
 def permuted(order_PT: jax.Array, lengths: Sequence[int], axes: int) -> tuple[jax.Array, Layout]:
@@ -209,6 +219,8 @@ def permuted(order_PT: jax.Array, lengths: Sequence[int], axes: int) -> tuple[ja
     itself, x permuted, and x permuted with its positions.
 
     order_PT: P permutations of the columns, each within the sequences.
+
+    `_gaps` has the same lines: a claim's hash covers its source.
     """
     count, ends = len(order_PT), np.cumsum(lengths)
     start_T = jnp.asarray(np.repeat(ends - lengths, lengths), jnp.int32)

@@ -13,7 +13,8 @@ from experiments.invariance.padding_leakage import config as padding_config
 from experiments.invariance.padding_leakage import leaks as measured_leaks
 from experiments.invariance.padding_leakage import page as padding_page
 from experiments.invariance.padding_leakage import summary as padding_summary
-from experiments.invariance.padding_leakage.config import Config, Data, Learning, names
+from experiments.invariance.padding_leakage.config import names
+from experiments.invariance.padding_leakage.fields import Config, Data, Learning
 from experiments.invariance.padding_leakage.leaks import Computed
 from experiments.invariance.padding_leakage.sequences import sequences
 from experiments.invariance.small_models import small_encoding
