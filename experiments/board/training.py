@@ -21,6 +21,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
+from experiments.board.looks import look_steps
 from posenc_jax.backends.target import tuned_for
 from posenc_jax.lab.model.transformer import Model
 from posenc_jax.lab.tasks.task import EOS, Batch
@@ -179,12 +180,6 @@ class Programs:
 def stacked(trees: Sequence[Any]) -> Any:
     """The trees as one, whose leaves lead with the axis S."""
     return jax.tree.map(lambda *leaves: jnp.stack(leaves), *trees)
-
-
-def look_steps(train: LearningBudget) -> list[int]:
-    """The steps whose weights are kept, the last one at the end of the budget."""
-    apart = train.late * train.steps / train.looks
-    return [round(train.steps - apart * n) for n in reversed(range(train.looks))]
 
 
 class Trainings:

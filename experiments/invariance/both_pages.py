@@ -25,7 +25,10 @@ def document(
     ValueError: other runs.
     """
     released = [run for run in runs if is_released(run)]
-    small = only([run for run in runs if not is_released(run)])
+    small_models = [run for run in runs if not is_released(run)]
+    if not small_models:
+        raise ValueError("workdir: the page needs a run of small models, not of an encoder alone")
+    small = only(small_models)
     said, more = conclusions(small.summary.own), []
     if released:
         run = only(released)

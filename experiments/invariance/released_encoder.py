@@ -10,11 +10,11 @@ import numpy as np
 from tokenizers import Encoding as Encoded
 from tokenizers import Tokenizer
 
+from experiments.invariance.encoder_config import EncoderConfig
 from posenc_jax.encoding import Encoding
 from posenc_jax.encodings import make
 from posenc_jax.huggingface import own_readers
 from posenc_jax.lab import runs, tasks
-from posenc_jax.lab.config import schema
 from posenc_jax.lab.config.errors import inside
 from posenc_jax.lab.hosts.exit_status import Refused
 from posenc_jax.lab.hosts.files import expanded
@@ -25,15 +25,6 @@ from posenc_jax.options import FieldError
 
 TEXT = "stdlib"
 WORDS = 8, 24  # of a sentence
-
-
-class EncoderConfig(schema.ModelConfig):
-    """The small models, or a released one.
-
-    checkpoint: a folder of Hugging Face with an encoder; "": small models are trained.
-    """
-
-    checkpoint: str = ""
 
 
 class Encoder(NamedTuple):

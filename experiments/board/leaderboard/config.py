@@ -6,7 +6,7 @@ from pydantic import Field, PositiveFloat
 
 from experiments import config_checks, method_options
 from experiments.board.leaderboard.problems import PROBLEMS
-from experiments.board.training import look_steps
+from experiments.board.looks import look_steps
 from posenc_jax import encodings
 from posenc_jax.encoding import Encoding
 from posenc_jax.lab import tasks

@@ -1,9 +1,8 @@
 """The config of the padding experiment, and what it refuses."""
 
 from experiments import config_checks
-from experiments.invariance import released_encoder
+from experiments.invariance.encoder_config import EncoderConfig
 from experiments.invariance.padding_leakage import fields
-from experiments.invariance.released_encoder import EncoderConfig
 from experiments.invariance.small_models import small_encoding, small_options
 from posenc_jax import encodings
 from posenc_jax.lab.config import schema
@@ -39,6 +38,8 @@ def left_out(config: Config) -> dict[str, str]:
 def check(config: Config) -> None:
     """Raises FieldError for what cannot run, before anything is compiled."""
     if config.model.checkpoint:
+        from experiments.invariance import released_encoder  # loads Flax, which a config does not
+
         return released_encoder.check(config.model)
     chosen = names(config)
     encodings.check_used(chosen, config.encoding.options)

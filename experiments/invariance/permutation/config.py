@@ -6,8 +6,7 @@ from pydantic import Field, PositiveFloat
 
 from experiments import config_checks
 from experiments.compare.length_extrapolation import config as length_extrapolation
-from experiments.invariance import released_encoder
-from experiments.invariance.released_encoder import EncoderConfig
+from experiments.invariance.encoder_config import EncoderConfig
 from experiments.invariance.small_models import small_encoding
 from posenc_jax import encodings
 from posenc_jax.lab.config import schema
@@ -74,6 +73,8 @@ def text_config(config: Config) -> length_extrapolation.Config:
 def check(config: Config) -> None:
     """Raises FieldError for what cannot run, before data is read or anything compiled."""
     if config.model.checkpoint:
+        from experiments.invariance import released_encoder  # loads Flax, which a config does not
+
         return released_encoder.check(config.model)
     encodings.check_used(config.encoding.names, config.encoding.options)
     rows = [small_encoding(name, config.encoding.options) for name in config.encoding.names]

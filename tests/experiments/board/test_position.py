@@ -10,7 +10,7 @@ import pytest
 
 import experiments
 from experiments import method_options
-from experiments.board import training
+from experiments.board import looks, training
 from experiments.board.leaderboard import config as board
 from experiments.board.leaderboard import examples as windows
 from experiments.board.leaderboard import (
@@ -122,8 +122,8 @@ def test_every_point_of_a_stage_can_run(stage):
 
 def test_looks_are_late_and_evenly_apart():
     train = checked("position").train
-    assert training.look_steps(train) == [2950, 3100, 3250, 3400, 3550, 3700, 3850, 4000]
-    assert training.look_steps(train.model_copy(update={"looks": 1})) == [4000]
+    assert looks.look_steps(train) == [2950, 3100, 3250, 3400, 3550, 3700, 3850, 4000]
+    assert looks.look_steps(train.model_copy(update={"looks": 1})) == [4000]
 
 
 @pytest.mark.parametrize(
