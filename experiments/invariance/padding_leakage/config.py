@@ -18,7 +18,7 @@ class Config(fields.Config):
     `examples` of `data`, and the seeds are read.
     """
 
-    model: EncoderConfig
+    model: EncoderConfig  # pyright: ignore[reportIncompatibleVariableOverride]
 
 
 def names(config: Config) -> list[str]:
