@@ -8,10 +8,12 @@ from experiments.board.leaderboard.page import conclusions, decided
 from experiments.board.leaderboard.standings import Row, compared, mean
 from experiments.board.leaderboard.task_table import TOLD, label
 from experiments.claims.decisions import Finding
+from experiments.invariance.both_pages import is_released
 from experiments.invariance.padding_leakage import page as padding
 from experiments.invariance.permutation import page as permutation
 from posenc_jax.lab import runs
 from posenc_jax.lab.report.statistics import Interval
+from posenc_jax.lab.report.summaries import only
 from posenc_jax.lab.runs import StoredRun
 from scripts.site import records
 
@@ -26,8 +28,10 @@ def page(results: Path, board: Sequence[StoredRun], others: Sequence[Sequence[St
       results: the folder of the archives.
       board, others: the runs of the board, and of each other setting.
     """
-    (order,) = runs.read_archive(results / "permutation.tar.xz")
-    (leaks,) = runs.read_archive(results / "padding_leakage.tar.xz")
+    order, leaks = (
+        only([run for run in runs.read_archive(results / f"{name}.tar.xz") if not is_released(run)])
+        for name in ("permutation", "padding_leakage")
+    )
     (puts_in_order, *_), (leak, masks, *_) = (
         permutation.conclusions(order.summary.own), padding.conclusions(leaks.summary.own)
     )  # fmt: skip
