@@ -4,11 +4,14 @@ Positions are (row, column), or (time, row, column). The tokens before the patch
 token, have rows, or times, of -1.
 """
 
+from collections.abc import Callable
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 
 from posenc_jax.combinators import chain, per_layer
-from posenc_jax.encoding import Encoding, place
+from posenc_jax.encoding import Encoding, Placed, place
 from posenc_jax.encodings import make
 from posenc_jax.encodings.grids import Resize
 from posenc_jax.encodings.rotation import Turn
@@ -17,6 +20,7 @@ from posenc_jax.huggingface.own_readers import pair
 from posenc_jax.huggingface.rotary import rope_dictionary
 from posenc_jax.huggingface.rotary_parts import rope_3d_by_channel
 from posenc_jax.huggingface.rows import Answer, Reader
+from posenc_jax.layout import Layout
 from posenc_jax.recipes import recorded
 
 TRANSPOSED = 1, 0
@@ -30,22 +34,29 @@ def on_axes(encoding: Encoding, axes: int | tuple[int, ...]) -> Encoding:
     return encoding._replace(place=moved)
 
 
+def _place_patches(encoding: Encoding) -> Callable[[Any, Layout], tuple[jax.Array, Placed]]:
+    """A `place` that gives which tokens are patches, and the encoding's positions of them; tokens
+    before the patches have positions below 0, and are placed as the patch at 0.
+    """
+
+    def place_patches(key, at):
+        inside = at.replace(pos_BT=jnp.maximum(at.pos_BT, 0))
+        return at.pos_BT[..., 0] >= 0, place(encoding, key, inside)
+
+    return place_patches
+
+
 @recorded
 def of_patches(encoding: Encoding) -> Encoding:
     """The encoding at the input, which adds nothing to the tokens before the patches."""
     plain = encoding.embed
     assert plain is not None
 
-    def place_all(key, at):
-        patches_BT = at.pos_BT[..., 0] >= 0
-        inside = at.replace(pos_BT=jnp.maximum(at.pos_BT, 0))
-        return patches_BT, place(encoding, key, inside)
-
     def embed(params, x_BTD, placed):
         patches_BT, inside = placed
         return jnp.where(patches_BT[..., None], plain(params, x_BTD, inside), x_BTD)
 
-    return encoding._replace(place=place_all, embed=embed)
+    return encoding._replace(place=_place_patches(encoding), embed=embed)
 
 
 @recorded
@@ -72,10 +83,6 @@ def learned_prefix(encoding: Encoding) -> Encoding:
         angle_F = dims.head**-0.5 * jax.random.normal(key, (dims.head // 2,))
         return {"plain": encoding.init(key, dims), "angle_F": angle_F}
 
-    def place_all(key, at):
-        inside = at.replace(pos_BT=jnp.maximum(at.pos_BT, 0))
-        return at.pos_BT[..., 0] >= 0, place(encoding, key, inside)
-
     def table(params, placed, dims):
         patches_BT, inside = placed
         turn = plain(params["plain"], inside, dims)
@@ -83,7 +90,7 @@ def learned_prefix(encoding: Encoding) -> Encoding:
         pick = lambda leaf, of_prefix_F: jnp.where(patches_BT[..., None, None], leaf, of_prefix_F)
         return Turn(pick(turn.cos, jnp.cos(angle_F)), pick(turn.sin, jnp.sin(angle_F)))
 
-    return encoding._replace(init=init, place=place_all, table=table)
+    return encoding._replace(init=init, place=_place_patches(encoding), table=table)
 
 
 @recorded
