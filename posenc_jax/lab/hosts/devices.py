@@ -188,8 +188,6 @@ def by_seed(tree: Any, fsdp: bool) -> Any:
     """Constrains leaves [S, ...] to the devices of their seeds; with `fsdp` spread over those, as
     `spread_parameters` does. For use under jit.
     """
-    if len(target().devices) == 1:
-        return tree
     return jax.tree.map(jax.lax.with_sharding_constraint, tree, state_shardings(tree, fsdp))
 
 

@@ -224,3 +224,16 @@ def test_trainings_of_other_lengths_rates_and_schedules_share_a_program():
     assert plain != program(decay=0.5), "control"
     longer, shorter = (rates(CONFIG.model_copy(update={"steps": n}), range(9)) for n in (10, 5000))
     assert abs(longer - shorter).max() > 0
+
+
+def test_a_step_is_compiled_once():
+    """The first state lies where the later ones do. On one device its place differed, by which the
+    program of a chunk was compiled again for the second one.
+    """
+    model = transformer.build(ModelConfig(width=16, heads=2, layers=1), make("rope"), TASK.vocab)
+    trainer = Trainer(model, optimizer(CONFIG))
+    batches = functools.partial(training_batches(TASK, CONFIG), [0])
+    programs = trainer.advance, trainer.rates
+    for start in (trainer.start([0]), init_runner(model, optimizer(CONFIG), 1)()):
+        fit(*programs, start, 6, 3, batches)
+        assert trainer.advance._cache_size() == 1
