@@ -53,6 +53,7 @@ POSITION = {
     "window": 64, "multiples": (1, 2, 4, 8), "shortest": 8, "examples": 1024, "seeds": 3,
     "train": {
         "steps": 4000, "chunk": 50, "average": 0, "fall": 0.2, "looks": 8, "late": 0.3,
+        "pairs": True,
         "rates": (8e-3, 4e-3, 2e-3, 1e-3, 5e-4, 2.5e-4), "widen": 2, "learned": None,
     },
 }  # fmt: skip

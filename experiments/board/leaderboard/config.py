@@ -58,6 +58,7 @@ class TrainConfig(schema.Part):
     fall:    the share of the steps, at their end, in which the learning rate falls to 0.
     looks:   late checkpoints that are tested, each on a part of the test examples.
     late:    the share of the steps, at their end, in which these stand, evenly apart.
+    pairs:   two training examples stand in a row, see `TrainingBatches`.
     rates:   learning rates, all tried with the first seed. The loss on validation examples chooses
       one for all; with `learned`, their exact match, then the fewest steps.
     widen:   rates that may be added, each half or twice one at the end of the grid that is best.
@@ -73,6 +74,7 @@ class TrainConfig(schema.Part):
     fall: Annotated[float, Field(ge=0, lt=1)] = 0.0
     looks: schema.Few = 1
     late: Annotated[float, Field(gt=0, le=1)] = 0.3
+    pairs: bool = False
     rates: Annotated[tuple[PositiveFloat, ...], Field(min_length=1)] = (4e-3, 2e-3, 1e-3)
     widen: Annotated[int, Field(ge=0, le=8)] = 0
     learned: Annotated[float, Field(gt=0, le=1)] | None = 0.99

@@ -3,12 +3,13 @@
 from functools import cache, partial
 from typing import Any
 
-import jax.numpy as jnp
+import numpy as np
 
 from experiments.board.leaderboard.config import Config, posed
 from experiments.board.leaderboard.problems import PROBLEMS
 from experiments.board.training import Examples
 from posenc_jax.lab import tasks
+from posenc_jax.lab.hosts.compiling import jit_quick
 from posenc_jax.lab.tasks import content_rules, task_floors
 from posenc_jax.lab.tasks.content_rules import ContentFloor
 from posenc_jax.lab.tasks.task import Batch, Task
@@ -19,7 +20,7 @@ def examples_of(task: Task, config: Config) -> Examples:
     """The examples of a task."""
     window, train = config.window, config.train
     least, most = trained_sizes(task, window, config.shortest)
-    batches = TrainingBatches(task, train.batch, (least, most), window)
+    batches = TrainingBatches(task, train.batch, (least, most), window, train.pairs)
     problem = PROBLEMS.get(config.task.name)
     variants = {
         name: tests_of(task_of(config, name), config) for name in (problem.tests if problem else ())
@@ -29,20 +30,25 @@ def examples_of(task: Task, config: Config) -> Examples:
 
 def tests_of(task: Task, config: Config) -> tuple[Batch, ...]:
     """The test examples of a task in each window."""
-    index_B, window = jnp.arange(config.examples, dtype=jnp.int32), config.window
     fits = partial(largest, task.width, task.least, task.most)
-    longer = [window * multiple for multiple in config.multiples[1:]]
-    test = (task.test(task.data, index_B, fits(width), width) for width in longer)
+    longer = [config.window * multiple for multiple in config.multiples[1:]]
+    sizes = (np.full(config.examples, fits(width), np.int32) for width in longer)
+    test = (_numbered(task, size_B, w, "test") for size_B, w in zip(sizes, longer, strict=True))
     return _trained(task, config, "test"), *test
 
 
 def _trained(task: Task, config: Config, split: str) -> Batch:
     """Held-out examples of the sizes in training."""
     least, most = trained_sizes(task, config.window, config.shortest)
-    index_B = jnp.arange(config.examples, dtype=jnp.int32)
-    return task.numbered(
-        task.data, index_B, least + index_B % (most - least + 1), config.window, split
-    )
+    size_B = least + np.arange(config.examples, dtype=np.int32) % (most - least + 1)
+    return _numbered(task, size_B, config.window, split)
+
+
+def _numbered(task: Task, size_B: np.ndarray, width: int, split: str) -> Batch:
+    """The first examples of a split, with these sizes."""
+    index_B = np.arange(len(size_B), dtype=np.int32)
+    draw = jit_quick(partial(task.numbered, width=width, split=split))
+    return draw(task.data, index_B, size_B)
 
 
 def trained_sizes(task: Task, window: int, shortest: int = 4) -> tuple[int, int]:

@@ -17,6 +17,7 @@ from posenc_jax.lab.hosts.compiling import jit_quick
 from posenc_jax.lab.hosts.fast_training import over_seeds
 from posenc_jax.lab.tasks.task import Batch, Task
 from posenc_jax.lab.training.step import BATCH, SIZE, random_key
+from posenc_jax.layout import layout
 
 
 class TrainingBatches:
@@ -27,10 +28,24 @@ class TrainingBatches:
       batch: rows of a batch, B.
       sizes: the smallest and the largest size; those of a batch's rows are uniform between them.
       width: tokens of a row, T, to which rows are padded.
+      pairs: two examples stand in a row, one after the other, each with positions of its own from 0
+        on. The sizes of two add up to `sum(sizes)`, so B examples need B / 2 rows that are not much
+        longer than `width`: where the smallest size is an eighth of the largest, 56% of the tokens.
+
+    Raises:
+      ValueError: pairs of an odd number of examples, or of a task whose examples the host reads.
     """
 
-    def __init__(self, task: Task, batch: int, sizes: tuple[int, int], width: int):
+    def __init__(
+        self, task: Task, batch: int, sizes: tuple[int, int], width: int, pairs: bool = False
+    ):
+        if pairs and (batch % 2 or task.feed is not None):
+            raise ValueError(
+                f"batch: {batch} examples of {task.name} cannot stand in pairs; choose an even "
+                "number, and a task whose examples are generated"
+            )
         self._task, self._batch, self._sizes, self._width = task, batch, sizes, width
+        self._pairs = pairs
         self._programs: dict[tuple[int, int], Any] = {}
 
     @functools.cached_property
@@ -75,16 +90,47 @@ class TrainingBatches:
         return over_seeds(of_seed, seed_S, rows, given=(data, step_N))
 
     def _of_step(self, data, seed, step, rows_B) -> Batch:
-        size_B = jax.random.randint(
-            random_key(seed, SIZE, step),
-            (self._batch,),
-            self._sizes[0],
-            self._sizes[1] + 1,
-            dtype=jnp.int32,
-        )
-        key = random_key(seed, BATCH, step)
+        least, most = self._sizes
+        count = self._batch // 2 if self._pairs else self._batch
+        size_key, key = random_key(seed, SIZE, step), random_key(seed, BATCH, step)
+        size_B = jax.random.randint(size_key, (count,), least, most + 1, dtype=jnp.int32)
+        if self._pairs:
+            size_B = jnp.concatenate([size_B, least + most - size_B])
         data = data if rows_B is None else rows_B
-        return devices.spread_rows(self._task.sample(data, key, size_B, self._width))
+        batch = self._task.sample(data, key, size_B, self._width)
+        return devices.spread_rows(paired(batch, self._pair_width) if self._pairs else batch)
+
+    @functools.cached_property
+    def _pair_width(self) -> int:
+        """The tokens of the longest pair."""
+        least, most = self._sizes
+        width = self._task.width
+        return max(int(width(n) + width(least + most - n)) for n in range(least, most + 1))
+
+
+def paired(batch: Batch, width: int) -> Batch:
+    """Rows that hold two examples each, one after the other: the first and the second half of a
+    batch of rows that are padded on the right, [B, T] to [B / 2, width].
+
+    width: at least the tokens of the longest pair.
+    """
+    tokens_B = (batch.layout.segment_BT > 0).sum(axis=1)
+    first_B, second_B = jnp.split(tokens_B, 2)
+    column_BW = jnp.broadcast_to(jnp.arange(width), (len(first_B), width))
+    is_first_BW = column_BW < first_B[:, None]
+    ended_BW = column_BW >= (first_B + second_B)[:, None]
+    segment_BW = jnp.where(ended_BW, 0, jnp.where(is_first_BW, 1, 2))
+
+    def joined(leaf_BT: jax.Array) -> jax.Array:
+        first_BT, second_BT = jnp.split(leaf_BT, 2)
+        at = lambda leaf_BT, place_BW: jnp.take_along_axis(leaf_BT, place_BW, axis=1, mode="clip")
+        second_BW = at(second_BT, column_BW - first_B[:, None])
+        joined_BW = jnp.where(is_first_BW, at(first_BT, column_BW), second_BW)
+        return jnp.where(ended_BW, 0, joined_BW)
+
+    targets = batch.tokens_BT, batch.targets_BT, batch.weights_BT
+    bytes_BW = None if batch.bytes_BT is None else joined(batch.bytes_BT)
+    return Batch(*map(joined, targets), layout(segment_BW), bytes_BW)
 
 
 def training_batches(task: Task, config: TrainConfig) -> TrainingBatches:
