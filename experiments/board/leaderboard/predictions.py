@@ -3,7 +3,10 @@
 The theory is that of C-RASP (Huang et al. 2024, arXiv 2410.02140; Jobanputra et al. 2025, arXiv
 2505.21785; Yang & Chiang 2024, arXiv 2404.04393): what it expresses carries to longer lines.
 Distinct symbols can be copied, reversed and recalled by content alone; strings of bits cannot be
-copied nor reversed, and parity is not expressible.
+copied nor reversed, and parity is not expressible. The value of the first of several equal keys is
+expressible, as an earlier equal key can be counted; that of the last one, of which flip-flop is a
+case, is not (theorem 1 of Jobanputra et al., for models without positions or with absolute ones).
+A bias that decays, or a gate, tells the last one by its distance, which the theory does not cover.
 
 A prediction is about g at four times the trained window, the mean over the methods of a kind:
 0 at the floor, 1 where all is right, see `content_rules.above_floor`. A run records `fingerprint`
@@ -85,6 +88,13 @@ PREDICTIONS: tuple[Prediction, ...] = (
     Prediction("delay8", "absolute", high=FLOOR),
     Prediction("delay8", "decaying bias", high=0.3),
     Prediction("recall_order", "decaying bias", high=0.5, test="first"),
+    Prediction("recall_order", "tables", low=0.6, test="first"),
+    Prediction("recall_order", "decaying bias", low=0.7, test="last"),
+    Prediction("recall_order", "gates", low=0.7, test="last"),
+    *(
+        Prediction("recall_order", kind, high=0.5, test="last")
+        for kind in ("none", "absolute", "tables", "rope")
+    ),
     Prediction("flip_flop", "decaying bias", low=0.9),
     Prediction("flip_flop", "gates", low=0.9),
     *(Prediction("flip_flop", k, high=0.5) for k in ("none", "absolute", "tables", "rope", "path")),
