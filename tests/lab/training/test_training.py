@@ -236,4 +236,4 @@ def test_a_step_is_compiled_once():
     programs = trainer.advance, trainer.rates
     for start in (trainer.start([0]), init_runner(model, optimizer(CONFIG), 1)()):
         fit(*programs, start, 6, 3, batches)
-        assert trainer.advance._cache_size() == 1
+        assert trainer.advance._cache_size() == 1  # pyright: ignore[reportAttributeAccessIssue]
