@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from posenc_jax.backends.matrix_rotation import cayley
 from posenc_jax.combinators import each_layer
 from posenc_jax.encoding import Dims, Encoding, Walk
 from posenc_jax.encodings import rotation
@@ -11,7 +12,7 @@ from posenc_jax.encodings.bias import offsets, per_head
 from posenc_jax.encodings.bias_formulas import alibi_slopes
 from posenc_jax.encodings.card import Positive, register, require, with_axes
 from posenc_jax.encodings.gated import affine, no_sum, sums_after
-from posenc_jax.encodings.rotary_generators import cayley, turn_in_basis
+from posenc_jax.encodings.rotary_generators import antisymmetric, turn_in_basis
 from posenc_jax.heads import by_head, tell_heads
 
 TINY = 1e-6  # added to a mean square before the division
@@ -44,7 +45,7 @@ def grape_m(base: Positive = 10_000.0) -> Encoding:
     def table(params, pos_BT, dims):
         freq_1F = params["freq_F"].astype(float)[None]
         turned = rotation.turns(rotation.angles(with_axes(pos_BT), freq_1F))
-        return turned, cayley(params["skew"])[None, None]
+        return turned, cayley(antisymmetric(params["skew"]))[None, None]
 
     return each_layer(Encoding(init=init, table=table, rotate=turn_in_basis))
 

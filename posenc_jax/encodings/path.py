@@ -5,14 +5,14 @@ from functools import partial
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.lax.linalg import triangular_solve
 
 from posenc_jax.combinators import each_layer
 from posenc_jax.encoding import Encoding, Walk
 from posenc_jax.encodings.card import Count, register
 from posenc_jax.encodings.gated import affine, by_stretches, no_vector
 
-STRETCH = 64  # keys whose product of reflections is made by one triangular solve
+STRETCH = 64  # keys whose product of reflections is made by the inverse of one matrix
+FEW = 8  # rows of a matrix that are inverted one by one
 TINY = 1e-6  # added to a squared norm before the division
 
 
@@ -97,14 +97,58 @@ def _solved(steps_BHST, right_BHSQ, visible_BHSQ):
     seen_BHSQ = visible_BHSQ.astype(right_BHSQ.dtype)
     together_BHST = jnp.einsum("bosq,botq->bost", seen_BHSQ, seen_BHSQ) > 0
     steps_BHST = jnp.where(together_BHST, steps_BHST, 0)
-    solve = partial(triangular_solve, steps_BHST, left_side=True, unit_diagonal=True)
-    # The solver's own derivative fails where the rows of the batch are sharded explicitly.
+    inverse_BHST = jax.lax.stop_gradient(_inverse(steps_BHST))
+    # The derivative is one more product with the same inverse.
     return jax.lax.custom_linear_solve(
         lambda a: a + steps_BHST @ a,
         right_BHSQ,
-        lambda _, right: solve(right),
-        lambda _, right: solve(right, transpose_a=True),
+        lambda _, right: inverse_BHST @ right,
+        lambda _, right: inverse_BHST.swapaxes(-1, -2) @ right,
     )
+
+
+def _inverse(steps_BHST: jax.Array) -> jax.Array:
+    """The inverse of I + `steps`, which is 0 on and below its diagonal.
+
+    Blocks of the diagonal are inverted by substitution, then joined two by two:
+    [[A, C], [0, B]]^-1 = [[A^-1, -A^-1 C B^-1], [0, B^-1]]. Entries of the inverses are at most 2,
+    since reflections lengthen no vector. `triangular_solve` is LAPACK's on a CPU, which hands its
+    matrices to the pool of threads that runs it and waits: with as many devices as threads jaxlib
+    0.10.2 waits forever.
+    """
+    stretch, block = steps_BHST.shape[-1], FEW
+    size = FEW
+    while size < stretch:
+        size *= 2
+    more = [(0, 0), (0, 0), (0, size - stretch), (0, size - stretch)]
+    steps_BHST = jnp.pad(steps_BHST, more)
+    inverse_BHNST = _inverse_of_few(_diagonal(steps_BHST, FEW))
+    while block < size:
+        corner_BHNST = _diagonal(steps_BHST, 2 * block)[..., :block, block:]
+        first, second = inverse_BHNST[:, :, 0::2], inverse_BHNST[:, :, 1::2]
+        corner_BHNST = -(first @ corner_BHNST @ second)
+        top = jnp.concatenate([first, corner_BHNST], axis=-1)
+        bottom = jnp.concatenate([jnp.zeros_like(corner_BHNST), second], axis=-1)
+        inverse_BHNST, block = jnp.concatenate([top, bottom], axis=-2), 2 * block
+    return inverse_BHNST[:, :, 0, :stretch, :stretch]
+
+
+def _diagonal(matrix_BHST: jax.Array, block: int) -> jax.Array:
+    """The blocks on the diagonal, [B, H, blocks, S, T]."""
+    starts = range(0, matrix_BHST.shape[-1], block)
+    blocks = [matrix_BHST[:, :, n : n + block, n : n + block] for n in starts]
+    return jnp.stack(blocks, axis=2)
+
+
+def _inverse_of_few(steps_BHNST: jax.Array) -> jax.Array:
+    """The inverse of I + `steps` row by row, from the last one."""
+    rows: list[jax.Array] = []  # of the inverse, each [B, H, N, T], from `row` on
+    for row in reversed(range(FEW)):
+        inverse_BHNT = jnp.zeros_like(steps_BHNST[..., 0, :]).at[..., row].set(1)
+        for later, inverse_row_BHNT in enumerate(rows, row + 1):
+            inverse_BHNT -= steps_BHNST[..., row, later, None] * inverse_row_BHNT
+        rows.insert(0, inverse_BHNT)
+    return jnp.stack(rows, axis=-2)
 
 
 def _solved_by_query(steps_BHST, right_BHSQ, visible_BHSQ):

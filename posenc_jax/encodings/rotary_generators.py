@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from posenc_jax.backends.matrix_rotation import each_times, exponentials
+from posenc_jax.backends.matrix_rotation import cayley, each_times, exponential, exponentials
 from posenc_jax.combinators import each_layer
 from posenc_jax.encoding import Encoding
 from posenc_jax.encodings import rotation
@@ -121,7 +121,7 @@ def string(base: Positive = 10.0, basis: Literal["cayley", "circulant"] = "cayle
             freq_AHF = 2 * jnp.einsum("ahc,fc->ahf", first_AHC, waves_FC, precision="highest")
             basis_HCC = jnp.asarray(np.stack([_fourier(dims.head)] * dims.heads), float)
         else:
-            freq_AHF, basis_HCC = params["freq_AHF"], cayley(params["skew"])
+            freq_AHF, basis_HCC = params["freq_AHF"], cayley(antisymmetric(params["skew"]))
         return turns_2d(pos_BTA, freq_AHF), basis_HCC[None, None]
 
     return each_layer(Encoding(init=init, table=table, rotate=turn_in_basis))
@@ -137,15 +137,6 @@ def turn_in_basis(table: tuple[Turn, jax.Array], x_BTHC: jax.Array, side: str) -
     wide = x_BTHC.astype(turned.cos.dtype)
     inside = jnp.einsum("bthc,hcd->bthd", wide, basis_11HCC[0, 0], precision="highest")
     return turn(turned, inside.astype(x_BTHC.dtype), "half")
-
-
-def cayley(skew_HCC: jax.Array) -> jax.Array:
-    """(I - S)(I + S)^-1 for each head; S is antisymmetric, made of the entries above the
-    diagonal.
-    """
-    skew_HCC = antisymmetric(skew_HCC)
-    eye = jnp.eye(skew_HCC.shape[-1], dtype=skew_HCC.dtype)[None]
-    return jnp.linalg.solve(eye + skew_HCC, eye - skew_HCC)
 
 
 def _fourier(head: int) -> np.ndarray:
@@ -208,7 +199,7 @@ def tree(branches: Several = 2, depth: Count = 8, base: Positive = 10_000.0) -> 
             above_BT = jnp.maximum(node_BT - 1, 0)
             taken.append(jnp.where(node_BT > 0, above_BT % branches, -1))
             node_BT = above_BT // branches
-        step_RHCC = jax.scipy.linalg.expm(antisymmetric(params["skew"]))
+        step_RHCC = exponential(antisymmetric(params["skew"]))
         valid_BT = jnp.where(held_BT, jnp.ones((), step_RHCC.dtype), jnp.nan)
         return {"taken": jnp.stack(taken, -1), "step": step_RHCC[None, None], "kept": valid_BT}
 

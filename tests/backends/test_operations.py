@@ -93,8 +93,34 @@ def test_exponentials_are_those_by_eigenvectors(size):
         actual = matrix_rotation.exponentials(a_BTHGUV)
         turned = matrix_rotation.each_times(actual, raw_BTHGUV[..., 0])
     assert close(actual, wanted.real)
+    assert close(matrix_rotation.exponentials(a_BTHGUV), wanted.real), "on a CPU, by entries"
+    assert close(matrix_rotation.exponential(a_BTHGUV), wanted.real), "by products of matrices"
     assert not close(jnp.swapaxes(actual, -1, -2), wanted.real), "control: the inverse"
     assert close(turned, matrix_rotation.each_times(actual, raw_BTHGUV[..., 0]))
+
+
+@pytest.mark.parametrize("size", [0.0, 0.1, 30.0])
+def test_cayley_is_that_of_a_solver(size):
+    raw_HCC, g_HCC = jax.random.normal(jax.random.key(0), (2, 3, 16, 16))
+    eye = np.eye(16)[None]
+
+    def solved(skew_HCC):
+        return jnp.linalg.solve(eye + skew_HCC, eye - skew_HCC)
+
+    skew_HCC = antisymmetric(size * raw_HCC)
+    with jax.enable_x64():
+        wanted, pull = jax.vjp(solved, jnp.asarray(skew_HCC, jnp.float64))
+        (wanted_g,) = pull(jnp.asarray(g_HCC, jnp.float64))
+    actual, pull = jax.vjp(jax.jit(matrix_rotation.cayley), skew_HCC)
+    np.testing.assert_allclose(actual, wanted, atol=2e-6 * max(1, size))
+    np.testing.assert_allclose(pull(g_HCC)[0], wanted_g, atol=2e-5)
+    assert size == 0 or not np.allclose(jnp.swapaxes(actual, 1, 2), wanted, atol=0.01), "control"
+
+
+def test_cayley_of_numbers_too_large_for_it_is_nan():
+    skew_HCC = antisymmetric(jnp.full((2, 4, 4), 1.0).at[1].multiply(1e4))
+    finite = np.isfinite(matrix_rotation.cayley(skew_HCC)).all(axis=(1, 2))
+    assert finite.tolist() == [True, False]
 
 
 @pytest.mark.thorough(after=1)
@@ -130,7 +156,7 @@ def test_exponentials_of_groups_of_tokens_have_the_gradients_of_scipys(monkeypat
     numbers = sum(v.aval.size for v in residuals.jaxpr.outvars)
     assert numbers <= 2 * 12 * a[0, 0].size, "of the forward pass, for three groups"
     last = a.transpose(4, 5, 2, 3, 0, 1)
-    steps = jax.make_jaxpr(lambda a: jax.vjp(matrix_rotation._series, a)[1])(last)
+    steps = jax.make_jaxpr(lambda a: jax.vjp(matrix_rotation._series_by_entries, a)[1])(last)
     assert sum(v.aval.size for v in steps.jaxpr.outvars) > 20 * a.size, "control: every step"
 
 
