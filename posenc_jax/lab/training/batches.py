@@ -128,9 +128,13 @@ def paired(batch: Batch, width: int) -> Batch:
         joined_BW = jnp.where(is_first_BW, at(first_BT, column_BW), second_BW)
         return jnp.where(ended_BW, 0, joined_BW)
 
-    targets = batch.tokens_BT, batch.targets_BT, batch.weights_BT
-    bytes_BW = None if batch.bytes_BT is None else joined(batch.bytes_BT)
-    return Batch(*map(joined, targets), layout(segment_BW), bytes_BW)
+    return Batch(
+        joined(batch.tokens_BT),
+        joined(batch.targets_BT),
+        joined(batch.weights_BT),
+        layout(segment_BW),
+        None if batch.bytes_BT is None else joined(batch.bytes_BT),
+    )
 
 
 def training_batches(task: Task, config: TrainConfig) -> TrainingBatches:
