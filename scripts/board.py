@@ -26,7 +26,7 @@ from experiments.board.leaderboard.other_settings import (
     is_longer,
     unfinished,
 )
-from experiments.board.leaderboard.page import by_task
+from experiments.board.leaderboard.task_table import by_task
 from posenc_jax.lab import runs
 from posenc_jax.lab.hosts.exit_status import first_line
 from posenc_jax.lab.runs import StoredRun

@@ -47,8 +47,8 @@ def _trained(task: Task, config: Config, split: str) -> Batch:
 def _numbered(task: Task, size_B: np.ndarray, width: int, split: str) -> Batch:
     """The first examples of a split, with these sizes."""
     index_B = np.arange(len(size_B), dtype=np.int32)
-    draw = jit_quick(partial(task.numbered, width=width, split=split))
-    return draw(task.data, index_B, size_B)
+    draw = lambda data, index_B, size_B: task.numbered(data, index_B, size_B, width, split)
+    return jit_quick(draw)(task.data, index_B, size_B)
 
 
 def trained_sizes(task: Task, window: int, shortest: int = 4) -> tuple[int, int]:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from functools import partial
 
-from experiments.board.leaderboard import outcomes
+from experiments.board.leaderboard import skills_page
 from experiments.board.leaderboard.figures import DRAWN, draw, mean_exact, windows_of
 from experiments.board.leaderboard.measure_method import SHUFFLED
 from experiments.board.leaderboard.other_settings import (
@@ -15,12 +15,11 @@ from experiments.board.leaderboard.other_settings import (
     settled,
     without_control,
 )
-from experiments.board.leaderboard.predictions import fingerprint
-from experiments.board.leaderboard.standings import Row, compared, mean, ranks, read
-from experiments.board.leaderboard.standings import tests as further
+from experiments.board.leaderboard.standings import Row, compared, mean, ranks
 from experiments.board.leaderboard.task_table import (
     TOLD,
     UNDEFINED,
+    by_task,
     config_of,
     content_columns,
     content_floors_of,
@@ -32,7 +31,6 @@ from experiments.board.leaderboard.task_table import (
     sections,
     short,
     table,
-    with_options,
 )
 from posenc_jax.lab.report import Grid, Picture, Section
 from posenc_jax.lab.report.statistics import Interval
@@ -40,7 +38,7 @@ from posenc_jax.lab.runs import StoredRun
 from posenc_jax.lab.tasks.content_rules import ContentFloor
 from posenc_jax.lab.tasks.task_floors import Floor
 
-__all__ = ["conclusions", "decided", "document", "sections"]
+__all__ = ["by_task", "conclusions", "decided", "document", "sections"]
 
 Tasks = Mapping[str, Mapping[str, Row]]  # task -> method -> row
 CAPTION = (
@@ -69,13 +67,15 @@ TIERS = {"known": "The best-known methods", "others": "All other methods"}
 
 
 def document(runs: Sequence[StoredRun]) -> tuple[list[str], list[Section]]:
-    """The sentences and the sections of the board.
+    """The sentences and the sections of the board; of the design "position" those of `skills_page`.
 
     Most runs are of one setting, the board's; those of others are compared with it.
 
     Raises:
       ValueError: two runs of one setting with the same method and task.
     """
+    if skills_page.is_of(runs):
+        return skills_page.document(runs)
     (runs, *others), reference = by_setting(runs), runs[0].config["reference"]
     tasks, measured = decided(runs, others), by_task(runs)
     confirmed = [section(measured, by_task(other), changes(runs, other), reference)
@@ -90,12 +90,6 @@ def document(runs: Sequence[StoredRun]) -> tuple[list[str], list[Section]]:
     floors = {task: floor_of(*run_test) for task, run_test in tested.items()}
     exact = {task: floor.exact_match[1] for task, floor in floors.items()}
     by_content = {task: content_floors_of(*run_test) for task, run_test in tested.items()}
-    problems = {
-        (run.config["task"]["name"], test): (config_of(run), tasks[task])
-        for task, (run, test) in tested.items()
-        if run.summary.facts.get("predictions") == fingerprint()  # fixed before the run
-    }
-    predicted = [*outcomes.outcomes(problems)]
     picture = Picture("board", partial(draw, tasks, [*_order(tasks)], exact, by_content), DRAWN)
     head = f"The first {len(ranked)} of {len(board.rows)} methods" + f", and {reference}" * len(
         base
@@ -103,7 +97,6 @@ def document(runs: Sequence[StoredRun]) -> tuple[list[str], list[Section]]:
     return conclusions(tasks, reference), [
         Section(head, [first, picture, *_notes(runs, tasks)]),
         Section("The tasks", [_tasks(floors, tasks), _content(by_content)]),
-        *([Section("Predictions and outcomes", [outcomes.table(predicted)])] if predicted else []),
         *confirmed,
         Section("Every method, all tasks", [board], folded=True),
         *(
@@ -122,23 +115,6 @@ def decided(runs: Sequence[StoredRun], others: Sequence[Sequence[StoredRun]]) ->
     for other in others:
         if is_longer(changes(runs, other)):
             tasks = settled(tasks, by_task(other), runs[0].config["reference"])
-    return tasks
-
-
-def by_task(runs: Sequence[StoredRun]) -> dict[str, dict[str, Row]]:
-    """The rows of all runs of one setting. ValueError: as `document`."""
-    tasks: dict[str, dict[str, Row]] = {}
-    for run in runs:
-        name = run.config["task"]["name"]
-        for test in ("", *further(run.records)):
-            rows = tasks.setdefault(f"{name}, {test}" if test else name, {})
-            rows_of_run = read(run.records, test).items()
-            measured = {with_options(row, run): values for row, values in rows_of_run}
-            if twice := rows.keys() & measured.keys():
-                raise ValueError(
-                    f"workdir: {run.path} has {min(twice)}, as another run of its task"
-                )
-            rows |= measured
     return tasks
 
 

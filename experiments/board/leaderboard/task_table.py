@@ -7,6 +7,7 @@ from experiments.board.leaderboard.config import SAME, Config, told_length
 from experiments.board.leaderboard.examples import content_floors, task_of, trained_sizes
 from experiments.board.leaderboard.measure_method import SHUFFLED
 from experiments.board.leaderboard.standings import LEARNED, Comparison, Row, compared, mean, read
+from experiments.board.leaderboard.standings import tests as further
 from posenc_jax.lab.report import Grid, Section
 from posenc_jax.lab.report.formats import share_ends
 from posenc_jax.lab.report.statistics import Interval, share_interval
@@ -134,6 +135,23 @@ def with_options(name: str, run: StoredRun) -> str:
     stated = config_of(run).encoding.options
     method, control, _ = name.partition(SHUFFLED)
     return ", ".join([method, *(f"{option} {value}" for option, value in stated.items())]) + control
+
+
+def by_task(runs: Sequence[StoredRun]) -> dict[str, dict[str, Row]]:
+    """The rows of all runs of one setting. ValueError: two runs have the same method and task."""
+    tasks: dict[str, dict[str, Row]] = {}
+    for run in runs:
+        name = run.config["task"]["name"]
+        for test in ("", *further(run.records)):
+            rows = tasks.setdefault(f"{name}, {test}" if test else name, {})
+            rows_of_run = read(run.records, test).items()
+            measured = {with_options(row, run): values for row, values in rows_of_run}
+            if twice := rows.keys() & measured.keys():
+                raise ValueError(
+                    f"workdir: {run.path} has {min(twice)}, as another run of its task"
+                )
+            rows |= measured
+    return tasks
 
 
 def steps(row: Row) -> str:

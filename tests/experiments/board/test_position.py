@@ -19,6 +19,7 @@ from experiments.board.leaderboard import (
     page,
     predictions,
     problems,
+    skills_page,
     standings,
     task_table,
 )
@@ -29,8 +30,6 @@ from posenc_jax.lab import runs, tasks
 from posenc_jax.lab.model import transformer
 from posenc_jax.lab.runs.stored import StoredRun
 from posenc_jax.lab.summary import Summary
-from posenc_jax.lab.tasks.content_rules import METRICS, ContentFloor
-from posenc_jax.lab.tasks.task_floors import Floor
 
 configs = importlib.import_module("configs.leaderboard")
 
@@ -212,12 +211,14 @@ def test_the_grid_of_rates_is_widened_at_an_edge():
 
 
 def board_records(values):
-    """Records of tests at 64 and 256 tokens from (method, test) -> token accuracy at 256."""
+    """Records of tests at 64, 128 and 256 tokens from (method, test) -> token accuracy at 256, and
+    a little more at 128.
+    """
     for (method, test), value in values.items():
         labels = {"encoding": method, "length": 64}
         facts = {"rate": [0.002] * 3, "parameters": [8] * 3, "steps_to_learn": [4000.0] * 3}
         yield from runs.seed_records(0, range(3), {**labels, "split": "train"}, facts)
-        for window, share in ((64, 1.0), (256, value)):
+        for window, share in ((64, 1.0), (128, value + 0.01), (256, value)):
             tested = {**labels, "split": "test", "length": window}
             tested |= {"test": test} if test else {}
             spread = [share - 0.01, share, share + 0.01] if window > 64 else [share] * 3
@@ -269,23 +270,69 @@ def test_outcomes_are_those_of_a_few_lines_of_numpy(monkeypatch):
     assert "1 of 2 predictions are refuted" in table.caption
 
 
+def position_run(problem, values, facts, **fields):
+    """A stored run of the design with these records."""
+    config = checked("position,quick", **{"task.name": problem, "seeds": 3, **fields})
+    summary = Summary(own={"not_measured": {}, "left_out": {}}, facts=facts)
+    records = [*board_records(values)]
+    return StoredRun(Path(problem), config.model_dump(mode="json"), {}, records, summary)
+
+
 def test_outcomes_are_of_runs_that_recorded_the_predictions(monkeypatch):
     """And not of a run that was measured before they were fixed."""
     monkeypatch.setattr(outcomes, "floor_at", lambda config, test, multiple: 0.5)
-    monkeypatch.setattr(page, "floor_of", lambda run, test: Floor(("x", 0.5), ("x", 0.5)))
-    floors = {window: dict.fromkeys(METRICS, ContentFloor(("x", 0.5), ("x", 0.5)))
-              for window in (64, 256)}  # fmt: skip
-    monkeypatch.setattr(page, "content_floors_of", lambda run, test: floors)
-    config = checked("position", **{"task.name": "flip_flop"}).model_dump(mode="json")
-    records = list(board_records({("rope", ""): 0.9, ("alibi", ""): 0.99, ("alibi", "dense"): 0.95,
-                                  ("rope", "dense"): 0.9}))  # fmt: skip
+    values = {("rope", ""): 0.9, ("alibi", ""): 0.99, ("alibi", "dense"): 0.95,
+              ("rope", "dense"): 0.9}  # fmt: skip
     titles = []
     for facts in ({"predictions": predictions.fingerprint()}, {"predictions": "another"}, {}):
-        summary = Summary(own={"not_measured": {}, "left_out": {}}, facts=facts)
-        _, sections = page.document([StoredRun(Path("x"), config, {}, records, summary)])
+        _, sections = page.document([position_run("flip_flop", values, facts)])
         titles.append([section.title for section in sections])
     assert ["Predictions and outcomes" in row for row in titles] == [True, False, False]
-    assert "flip_flop, dense" in titles[0]
+
+
+@pytest.fixture
+def skills_document(monkeypatch):
+    """The page of two problems of a skill and one of another, whose floors are .5."""
+    monkeypatch.setattr(outcomes, "floor_at", lambda config, test, multiple: 0.5)
+    facts = {"predictions": predictions.fingerprint()}
+    control = f"rope{measure_method.SHUFFLED}"
+    order = {("rope", ""): 0.6, ("alibi", ""): 0.98, ("nope", ""): 0.5, (control, ""): 0.5}
+    offset = {("rope", ""): 0.9, ("alibi", ""): 0.52, ("nope", ""): 0.5, (control, ""): 0.49}
+    runs_ = [position_run(*of, facts) for of in (
+        ("flip_flop", order), ("recall_order", order), ("delay8", offset))]  # fmt: skip
+    return page.document(runs_)
+
+
+def test_the_page_of_skills_says_what_its_records_hold(skills_document):
+    sentences, sections = skills_document
+    assert sentences[0].startswith("Beyond the trained window, of 3 methods:")
+    assert "offset: 0 solved, 2 at the floor" in sentences[0]
+    assert "order: 1 solved, 1 at the floor" in sentences[0]
+    assert "shuffled positions, reaches at most 0.01" in sentences[-1]
+    by_title = {section.title: section for section in sections}
+    assert list(by_title) == [
+        "Skills and methods", "Predictions and outcomes", "Skills and methods: effects",
+        "The problems and their floors", "What this does not decide",
+    ]  # fmt: skip
+    (grid,) = by_title["Skills and methods: effects"].parts
+    alibi = dict(zip(grid.columns, next(r for r in grid.rows if r[0] == "alibi"), strict=True))
+    assert alibi["order"].startswith("+.760*")
+    assert alibi["offset"].startswith("−.760*") or alibi["offset"].startswith("-.760*")
+    assert alibi["all skills"].startswith("+.000 ")
+    floors, unknown = (by_title[t].parts for t in list(by_title)[-2:])
+    assert {row[0] for row in floors[0].rows} == {"flip_flop", "recall_order", "delay8"}
+    assert any("of which one was measured: offset" in line for line in unknown)
+
+
+def test_a_second_setting_stands_apart(monkeypatch):
+    monkeypatch.setattr(outcomes, "floor_at", lambda config, test, multiple: 0.5)
+    values = {("rope", ""): 0.6, ("alibi", ""): 0.98}
+    small = position_run("delay8", {**values, ("nope", ""): 0.5}, {})
+    large = position_run("delay8", values, {}, **{"model.width": 128})
+    _, sections = page.document([small, large])
+    titles = [section.title for section in sections]
+    assert "Another setting: model.width 128" in titles
+    assert not skills_page.is_of([small._replace(config={**small.config, "seeds": 1})])
 
 
 def test_the_floor_of_g_is_that_which_the_problem_names():

@@ -1,0 +1,257 @@
+"""The page of the design "position": what methods reach on each skill, beside the predictions."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from functools import partial
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from experiments.board.leaderboard import effects, outcomes
+from experiments.board.leaderboard.config import Config
+from experiments.board.leaderboard.effects import ALL, Effect
+from experiments.board.leaderboard.measure_method import SHUFFLED
+from experiments.board.leaderboard.other_settings import by_setting, changes
+from experiments.board.leaderboard.predictions import fingerprint
+from experiments.board.leaderboard.problems import PROBLEMS
+from experiments.board.leaderboard.standings import Row
+from experiments.board.leaderboard.task_table import (
+    UNDEFINED,
+    by_task,
+    config_of,
+    label,
+    short,
+    signed,
+)
+from posenc_jax.lab.report import Grid, Picture, Section, drawing
+from posenc_jax.lab.report.statistics import Interval
+from posenc_jax.lab.runs import StoredRun
+
+SCORED = (2, 4)  # windows, as multiples of the trained one, whose mean is the score
+FEW_SEEDS = 2  # no more than for a search of learning rates
+Levels = Mapping[str, Mapping[str, Interval]]
+Effects = Mapping[str, Mapping[str, Effect]]
+
+DRAWN = (
+    "g of each method on each skill, the mean over its problems at "
+    + " and ".join(f"{n}×" for n in SCORED)
+    + " the trained window: 0 is the floor, what rules and tables reach that know no positions; 1 "
+    f"is all right. Bold: solved, the whole 95% interval above {effects.SOLVED}. Grey: at the "
+    f"floor, the whole interval below {effects.FLOOR}. Methods with as many solved skills are in "
+    "the order of their names. The first row is the reference with shuffled positions."
+)
+CAPTION = (
+    "g minus that of {reference}, with half of its 95% interval for these problems, and in "
+    "brackets for other problems like them; * differs from 0 for these problems, corrected for "
+    "all {tests} tests of this table at once."
+)
+
+
+def is_of(runs: Sequence[StoredRun]) -> bool:
+    """Whether these are runs of the design: of its problems, with several seeds."""
+    return all(
+        run.config["task"]["name"] in PROBLEMS and run.config["seeds"] >= FEW_SEEDS for run in runs
+    )
+
+
+def document(runs: Sequence[StoredRun]) -> tuple[list[str], list[Section]]:
+    """The sentences and the sections; the setting with the most records comes first.
+
+    Raises:
+      ValueError: two runs of one setting with the same method and problem.
+    """
+    settings = by_setting(runs)
+    sentences, sections = _setting(settings[0], "Skills and methods", "skills")
+    for number, others in enumerate(settings[1:], 2):
+        fields = ", ".join(f"{k} {v}" for k, v in changes(settings[0], others).items())
+        _, more = _setting(others, f"Another setting: {fields}", f"skills-{number}")
+        sections += more
+    return sentences, [*sections, _floors(settings[0]), _undecided(settings)]
+
+
+def _setting(runs, title: str, picture: str) -> tuple[list[str], list[Section]]:
+    """What the runs of one setting show."""
+    tasks, reference = by_task(runs), runs[0].config["reference"]
+    configs = {run.config["task"]["name"]: config_of(run) for run in runs}
+    scores = scores_of(tasks, configs)
+    skills = skills_of(tasks)
+    names = list(skills)
+    levels = effects.levels(scores, skills)
+    compared = effects.effects(_methods(scores), skills, reference)
+    fixed = {run.config["task"]["name"] for run in runs
+             if run.summary.facts.get("predictions") == fingerprint()}  # fmt: skip
+    measured = {
+        (name, test): (configs[name], rows)
+        for task, rows in tasks.items()
+        for name, _, test in [task.partition(", ")]
+        if name in fixed
+    }
+    predicted = [*outcomes.outcomes(measured)]
+    sections = [
+        Section(title, [Picture(picture, partial(draw, levels, names), DRAWN)]),
+        Section(f"{title}: effects", [_effects(compared, names, reference)], folded=True),
+    ]
+    if predicted:
+        sections.insert(1, Section("Predictions and outcomes", [outcomes.table(predicted)]))
+    return _sentences(levels, compared, predicted, names, reference), sections
+
+
+def scores_of(
+    tasks: Mapping[str, Mapping[str, Row]], configs: Mapping[str, Config]
+) -> dict[str, dict[str, dict[int, float]]]:
+    """method -> problem -> seed -> g, the mean over the windows of `SCORED`.
+
+    A method that is not defined in one of them has no score on the problem.
+    """
+    scores: dict[str, dict[str, dict[int, float]]] = {}
+    for problem, config in configs.items():
+        rows = tasks[problem]
+        by_window = [outcomes.scores_above(rows, config, "", multiple) for multiple in SCORED]
+        for method in rows:
+            if all(method in window for window in by_window):
+                seeds = by_window[0][method]
+                means = {n: float(np.mean([w[method][n] for w in by_window])) for n in seeds}
+                scores.setdefault(method, {})[problem] = means
+    return scores
+
+
+def skills_of(tasks: Mapping[str, object]) -> dict[str, tuple[str, ...]]:
+    """skill -> its problems that were measured."""
+    skills: dict[str, tuple[str, ...]] = {}
+    for name, problem in PROBLEMS.items():
+        if name in tasks:
+            skills[problem.skill] = (*skills.get(problem.skill, ()), name)
+    return skills
+
+
+def _methods(scores):
+    return {name: by_problem for name, by_problem in scores.items() if SHUFFLED not in name}
+
+
+def _sentences(levels: Levels, compared: Effects, predicted, skills, reference) -> list[str]:
+    """What the page shows, from its numbers."""
+    groups = Counter(
+        (skill, effects.group(g))
+        for method, by_skill in levels.items()
+        for skill, g in by_skill.items()
+        if SHUFFLED not in method
+    )
+    counts = "; ".join(
+        f"{skill}: {groups[skill, 'solved']} solved, {groups[skill, 'floor']} at the floor"
+        for skill in skills
+    )
+    better = sum(e[ALL].star and e[ALL].these.mean > 0 for e in compared.values() if ALL in e)
+    worse = sum(e[ALL].star and e[ALL].these.mean < 0 for e in compared.values() if ALL in e)
+    whole = sum(ALL in by_skill for by_skill in compared.values())
+    wide = sum(bool(e[ALL].others.sign) for e in compared.values() if ALL in e)
+    refuted = sum(outcome.word == "refuted" for outcome in predicted)
+    shuffled = [g.mean for name, by_skill in levels.items() if SHUFFLED in name
+                for skill, g in by_skill.items() if skill != "bag"]  # fmt: skip
+    methods = sum(SHUFFLED not in name for name in levels)
+    sentences = [
+        f"Beyond the trained window, of {methods} methods: {counts}.",
+        f"Over all skills, {better} of {whole} methods are better than {reference} on these "
+        f"problems and {worse} are worse; for other problems like these {wide} of the differences "
+        "are told from 0, before any correction.",
+    ]
+    if predicted:
+        sentences.append(
+            f"Of {len(predicted)} predictions that were fixed before the runs, {refuted} are "
+            "refuted."
+        )
+    if shuffled:
+        sentences.append(
+            f"The control, {reference} with shuffled positions, reaches at most "
+            f"{max(shuffled):.2f} where positions are needed."
+        )
+    return sentences
+
+
+def draw(levels: Levels, skills: Sequence[str]) -> Figure:
+    """A heat map of g, methods x skills."""
+    solved = lambda name: sum(effects.group(g) == "solved" for g in levels[name].values())
+    order = sorted(levels, key=lambda name: (SHUFFLED not in name, -solved(name), name))
+    value_MS = np.array(
+        [[levels[m][s].mean if s in levels[m] else np.nan for s in skills] for m in order]
+    )
+    figure = Figure(figsize=(1.6 + 0.85 * len(skills) + 1.2, 1.2 + 0.2 * len(order)))
+    axes = figure.subplots()
+    edges = np.arange(len(skills) + 1) - 0.5, np.arange(len(order) + 1) - 0.5
+    axes.pcolormesh(*edges, value_MS, cmap="YlGnBu", vmin=0, vmax=1)
+    cells = [(y, x, levels[name][skill]) for y, name in enumerate(order)
+             for x, skill in enumerate(skills) if skill in levels[name]]  # fmt: skip
+    for y, x, g in cells:
+        value, group = g.mean, effects.group(g)
+        half = f" ±{_two_digits(g.half)}" if g.half else ""
+        ink = "#ffffff" if value > 0.55 else drawing.MUTED if group == "floor" else "#20262e"
+        weight = "bold" if group == "solved" else "normal"
+        axes.annotate(_two_digits(value) + half, (x, y), ha="center", va="center", fontsize=6.5,
+                      color=ink, weight=weight)  # fmt: skip
+    axes.set_xticks(range(len(skills)), [skill.replace(" and ", "\nand ") for skill in skills])
+    axes.xaxis.tick_top()
+    axes.tick_params(length=0)
+    axes.grid(False)
+    drawing.name_rows(axes, [label(name) for name in order], fontsize="small")
+    return figure
+
+
+def _two_digits(value: float) -> str:
+    return f"{value:.2f}".replace("-0.00", "0.00").replace("0.", ".", 1)
+
+
+def _effects(compared: Effects, skills: Sequence[str], reference: str) -> Grid:
+    """Every effect, with both intervals."""
+    columns: list[str] = [*skills, ALL]
+
+    def cell(effect: Effect | None) -> str:
+        if effect is None:
+            return UNDEFINED
+        half = "" if effect.these.half is None else f" ±{short(effect.these.half)}"
+        others = "" if effect.others.half is None else f" (±{short(effect.others.half)})"
+        return f"{signed(effect.these)}{'*' * effect.star}{half}{others}"
+
+    rows = [
+        (label(method), *(cell(by_skill.get(skill)) for skill in columns))
+        for method, by_skill in sorted(compared.items())
+    ]
+    tests = sum(len(by_skill) for by_skill in compared.values())
+    return Grid(["method", *columns], rows, CAPTION.format(reference=reference, tests=tests))
+
+
+def _floors(runs: Sequence[StoredRun]) -> Section:
+    """What solves each problem without positions."""
+    configs = {run.config["task"]["name"]: config_of(run) for run in runs}
+    multiples = [n for n in next(iter(configs.values())).multiples if n > 1]
+    rows = [
+        (name, problem.skill, problem.floor,
+         *(short(outcomes.floor_at(configs[name], "", n)) for n in multiples))
+        for name, problem in PROBLEMS.items() if name in configs
+    ]  # fmt: skip
+    caption = (
+        "Without positions: what solves the problem, with its token accuracy. Floor: where g is 0 "
+        "in windows of these multiples of the trained one: the best rule of content that looks for "
+        "at most 3 tokens, or where such a rule is what is asked for, the best table of the last "
+        "3 tokens."
+    )
+    columns = ["problem", "skill", "without positions", *(f"floor\n{n}×" for n in multiples)]
+    return Section("The problems and their floors", [Grid(columns, rows, caption, words=True)])
+
+
+def _undecided(settings: Sequence[Sequence[StoredRun]]) -> Section:
+    """What the page does not decide."""
+    runs = settings[0]
+    config, skills = config_of(runs[0]), skills_of(by_task(runs))
+    alone = [skill for skill, problems in skills.items() if len(problems) == 1]
+    sizes = f"{config.model.layers} layers of width {config.model.width}"
+    lines = [
+        f"Whether it holds beyond {sizes}, windows of {config.window} tokens in training and "
+        f"{config.train.steps:,} steps: "
+        + ("one setting was measured." if len(settings) == 1 else "see the other settings above."),
+        "Text: lines here are made so that content does not help, which is not so in text.",
+        "Which method is best: methods in one group are not told apart.",
+    ]
+    if alone:
+        lines.append(
+            f"Other problems of these skills, of which one was measured: {', '.join(alone)}."
+        )
+    return Section("What this does not decide", lines)
