@@ -22,14 +22,14 @@ A training takes half a minute of one core, a task of the best-known methods an 
 whose rate falls at its end, and the mean over 8 late checkpoints. Its sweeps, in this order:
 
     stage            content                                                   trainings  hours
-    position-rates   six rates, three bases of rope; one method a kind, a seed       430      7
-    position-first   all methods on six problems, 3 seeds                          1,070     21
-    position-rest    16 methods on the other six, and two more seeds of all          710     14
-    position-large   12 methods, three problems, 3 seeds, 4 layers of width 128      110     18
+    position-rates   four rates, three bases of rope; one method a kind, a seed      300      5
+    position-first   all methods on six problems, 3 seeds                          1,070     18
+    position-rest    16 methods on the other six, and two more seeds of all          710     12
+    position-large   12 methods, three problems, 3 seeds, 4 layers of width 128      110     10
 
 After "position-rates" write its rates into `CHOSEN` and its base into `BASE`. The hours are of two
-cores, estimated from 200 steps of rope on a machine that had other work: up to 36 ms a step and
-22 s for the tests of a training, on one core. The last line takes 10 minutes for a training, which
+cores, estimated from 200 steps of eight methods: 20 to 33 ms a step on one core (path 110), and
+22 s for the tests of a training. The last line takes 10 minutes for a training on one core, which
 was not measured. A run whose process is stopped goes on; a point of a stage is a run, and a method
 a stage of it.
 """
@@ -54,7 +54,7 @@ POSITION = {
     "train": {
         "steps": 4000, "chunk": 50, "average": 0, "fall": 0.2, "looks": 8, "late": 0.3,
         "pairs": True,
-        "rates": (8e-3, 4e-3, 2e-3, 1e-3, 5e-4, 2.5e-4), "widen": 2, "learned": None,
+        "rates": (4e-3, 2e-3, 1e-3, 5e-4), "widen": 2, "learned": None,
     },
 }  # fmt: skip
 FIRST = ("copy_distinct", "delay8", "recall_order", "flip_flop", "reverse_bits", "count")
