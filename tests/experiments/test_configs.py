@@ -38,6 +38,7 @@ def run(stem, argument, workdir, **changes):
     return config
 
 
+@pytest.mark.thorough
 def test_every_task_is_run_by_its_name():
     for name in tasks.names("tokens"):
         for argument in (name, f"{name},quick"):

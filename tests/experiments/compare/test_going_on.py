@@ -81,6 +81,7 @@ def test_an_extended_wsd_is_one_long_run(source, tmp_path, monkeypatch):
     assert gap > 1e-3, "control"
 
 
+@pytest.mark.thorough
 def test_weights_start_a_new_training_of_another_encoding(source, tmp_path, capsys):
     """Learned tables are drawn anew; all other weights are those of the source."""
     start = {"run": str(source), "what": "weights"}
@@ -98,6 +99,7 @@ def test_weights_start_a_new_training_of_another_encoding(source, tmp_path, caps
     assert after[".step"].tolist() == [2]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("start", "changes", "said"),
     [

@@ -84,6 +84,7 @@ def test_words_are_shuffled_whole(encoder):
     assert list(order_N) != list(range(7)), "control"
 
 
+@pytest.mark.thorough
 def test_only_its_table_tells_the_encoder_the_order(tmp_path, monkeypatch):
     text(monkeypatch)
     monkeypatch.setattr(permutation, "SENTENCES", 4)
@@ -113,6 +114,7 @@ def test_long_texts_by_what_their_last_positions_read(tmp_path, monkeypatch):
     assert own["clamp"]["its windows"]["64"] != own["interpolate"]["its windows"]["64"]
 
 
+@pytest.mark.thorough
 def test_padding_changes_nothing_with_both_masks(tmp_path, monkeypatch):
     text(monkeypatch)
     data = {"sides": ("left",), "examples": 3, "amounts": (3,)}
