@@ -16,18 +16,19 @@ Satterthwaite's degrees of freedom (1946). Holm's method corrects all tests of t
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 from scipy.special import stdtr, stdtrit
 
+from experiments.board.leaderboard.predictions import FLOOR
 from posenc_jax.lab.report.statistics import Interval, holm, interval
 
 PRIOR = 4.0  # seeds that the variance of all methods counts as, in that of one
 FEWEST = 3  # seeds on both sides for a star
 LEVEL = 0.05
-SOLVED, FLOOR = 0.9, 0.1  # g
+SOLVED = 0.9  # g
 ALL = "all skills"
 
 Seeds = Mapping[int, float]  # seed -> g
@@ -65,7 +66,7 @@ def levels(scores: Scores, skills: Mapping[str, Sequence[str]]) -> dict[str, dic
 
 
 def group(g: Interval) -> str:
-    """ "solved" or "floor" where the whole interval is there; "between" otherwise."""
+    """The group of a method: "solved" or "floor" if the whole interval is there, else "between"."""
     low, high = (g.mean if end is None else end for end in (g.low, g.high))
     return "solved" if low > SOLVED else "floor" if high < FLOOR else "between"
 
@@ -86,13 +87,14 @@ def effects(
     for method, by_problem in scores.items():
         if method == reference:
             continue
-        both = {problem: () for problem in by_problem if problem in scores[reference]}
-        whole = _whole(skills, both)
-        by_skill = {skill: _effect(method, reference, problems, scores, variance)
-                    for skill, problems in whole.items()}  # fmt: skip
+        whole = _whole(skills, by_problem.keys() & scores[reference].keys())
+        units = {skill: [[problem] for problem in problems] for skill, problems in whole.items()}
         if len(whole) == len(skills) > 1:
-            by_skill[ALL] = _overall(method, reference, whole, scores, variance)
-        by_method[method] = by_skill
+            units[ALL] = [list(problems) for problems in whole.values()]
+        by_method[method] = {
+            skill: _effect(method, reference, of_skill, scores, variance)
+            for skill, of_skill in units.items()
+        }
     tests = {
         (method, skill): effect.p
         for method, by_skill in by_method.items()
@@ -106,7 +108,9 @@ def effects(
     }
 
 
-def _whole(skills: Mapping[str, Sequence[str]], scored: Mapping) -> dict[str, Sequence[str]]:
+def _whole(
+    skills: Mapping[str, Sequence[str]], scored: Collection[str]
+) -> dict[str, Sequence[str]]:
     """The skills of which every problem is scored."""
     return {s: problems for s, problems in skills.items() if all(p in scored for p in problems)}
 
@@ -143,23 +147,15 @@ def _mean(method, problems, scores, variance) -> tuple[float, list[tuple[float, 
     return mean, [(v / len(seeds) / len(cells) ** 2, freedom) for seeds, v, freedom in cells]
 
 
-def _effect(method, reference, problems, scores, variance) -> Effect:
-    sides = [_mean(name, problems, scores, variance) for name in (method, reference)]
-    mean, parts = sides[0][0] - sides[1][0], sides[0][1] + sides[1][1]
-    mean_of = lambda name, problem: float(np.mean([*scores[name][problem].values()]))
-    by_problem = [mean_of(method, p) - mean_of(reference, p) for p in problems]
-    return Effect(_interval(mean, parts, len(problems)), interval(by_problem), _p(mean, parts))
-
-
-def _overall(method, reference, skills, scores, variance) -> Effect:
-    """The mean over skills; other problems are of other skills."""
+def _effect(method, reference, units: Sequence[Sequence[str]], scores, variance) -> Effect:
+    """The mean over units, each a few problems; other problems are other units."""
     means, parts = [], []
-    for problems in skills.values():
+    for problems in units:
         (ours, our_parts), (theirs, their_parts) = (
             _mean(name, problems, scores, variance) for name in (method, reference)
         )
         means.append(ours - theirs)
-        parts += [(v / len(skills) ** 2, freedom) for v, freedom in our_parts + their_parts]
+        parts += [(v / len(units) ** 2, freedom) for v, freedom in our_parts + their_parts]
     mean = float(np.mean(means))
     return Effect(_interval(mean, parts, len(parts) // 2), interval(means), _p(mean, parts))
 

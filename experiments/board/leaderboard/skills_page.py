@@ -12,7 +12,7 @@ from experiments.board.leaderboard.config import Config
 from experiments.board.leaderboard.effects import ALL, Effect
 from experiments.board.leaderboard.measure_method import SHUFFLED
 from experiments.board.leaderboard.other_settings import by_setting, changes
-from experiments.board.leaderboard.predictions import fingerprint
+from experiments.board.leaderboard.predictions import FLOOR, fingerprint
 from experiments.board.leaderboard.problems import PROBLEMS
 from experiments.board.leaderboard.standings import Row
 from experiments.board.leaderboard.task_table import (
@@ -37,7 +37,7 @@ DRAWN = (
     + " and ".join(f"{n}×" for n in SCORED)
     + " the trained window: 0 is the floor, what rules and tables reach that know no positions; 1 "
     f"is all right. Bold: solved, the whole 95% interval above {effects.SOLVED}. Grey: at the "
-    f"floor, the whole interval below {effects.FLOOR}. Methods with as many solved skills are in "
+    f"floor, the whole interval below {FLOOR}. Methods with as many solved skills are in "
     "the order of their names. The first row is the reference with shuffled positions."
 )
 CAPTION = (
