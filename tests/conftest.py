@@ -26,6 +26,7 @@ import pytest
 from hypothesis import settings
 from xdist.scheduler import LoadScopeScheduling
 
+from posenc_jax.attention import shared_trace
 from posenc_jax.lab.hosts.compiling import ONE_PART, flags
 from tests.support.browser import browser
 
@@ -76,6 +77,21 @@ def kept_programs(request):
         patch.setenv("JAX_COMPILATION_CACHE_DIR", folder)
         patch.setenv("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
         yield
+
+
+@pytest.fixture
+def monkeypatch(monkeypatch):
+    """As pytest's; after each patch attention is traced again, which may read what was patched."""
+
+    def patched(*args, **options):
+        set_attribute(*args, **options)
+        shared_trace.forget()
+
+    set_attribute = monkeypatch.setattr
+    monkeypatch.setattr = patched
+    yield monkeypatch
+    monkeypatch.undo()
+    shared_trace.forget()
 
 
 @pytest.fixture

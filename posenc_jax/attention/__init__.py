@@ -30,6 +30,7 @@ from posenc_jax.attention.score_options import (
     dropout_factor,
     plus,
 )
+from posenc_jax.attention.shared_trace import traced_once
 from posenc_jax.attention.walks import blockwise_walk, walk_logits
 from posenc_jax.attention.without_frame import rotate
 from posenc_jax.backends.form_choice import kernel_takes
@@ -128,15 +129,20 @@ def attend_with(
         o_BQHC = jnp.zeros((*none_BQH.shape, v_BKGC.shape[-1]), v_BKGC.dtype)
         return (o_BQHC, none_BQH) if return_lse else o_BQHC
 
-    def inside(q_BQHC, k_BKGC, v_BKGC, layer: Layer, options: ScoreOptions):
-        q_BQHC, k_BKGC, v_BKGC = layer.without_padding(q_BQHC, k_BKGC, v_BKGC)
-        v_BKGC = layer.turned_values(v_BKGC)
-        o_BQHC, lse_BQH = _attend(q_BQHC, k_BKGC, v_BKGC, layer, options, return_lse)
-        # Also for its gradient, which is NaN where a loss read a sum of it and a NaN of padding.
-        o_BQHC = layer.if_valid(layer.zeroed("q", layer.turned_back(o_BQHC)))
-        return (o_BQHC, layer.if_valid(lse_BQH)) if return_lse else o_BQHC
+    attend_once = functools.partial(traced_once, _attention)
+    args = q_BQHC, k_BKGC, v_BKGC, layer, options, return_lse
+    o_BQHC, lse_BQH = reverse_mode(lambda: partitioned(attend_once, q_BQHC, 3, *args))
+    return (o_BQHC, lse_BQH) if return_lse else o_BQHC
 
-    return partitioned(inside, q_BQHC, 3, q_BQHC, k_BKGC, v_BKGC, layer, options)
+
+def _attention(q_BQHC, k_BKGC, v_BKGC, layer: Layer, options: ScoreOptions, lse: bool):
+    """(output, log-sum-exp or None) of attention to tokens and values as `attend` gets them."""
+    q_BQHC, k_BKGC, v_BKGC = layer.without_padding(q_BQHC, k_BKGC, v_BKGC)
+    v_BKGC = layer.turned_values(v_BKGC)
+    o_BQHC, lse_BQH = _attend(q_BQHC, k_BKGC, v_BKGC, layer, options, lse)
+    # Also for its gradient, which is NaN where a loss read a sum of it and a NaN of padding.
+    o_BQHC = layer.if_valid(layer.zeroed("q", layer.turned_back(o_BQHC)))
+    return o_BQHC, layer.if_valid(lse_BQH) if lse else None
 
 
 def _checked(q_BQHC, layer: Layer, options: ScoreOptions) -> tuple[Layer, ScoreOptions]:
@@ -180,7 +186,7 @@ def _attend(q_BQHC, k_BKGC, v_BKGC, layer: Layer, options: ScoreOptions, lse: bo
         if options.scale is not None:  # kernels divide by sqrt(C)
             q_BQHC = scaled(q_BQHC, options.scale * layer.dims.head**0.5)
         qkv = q_BQHC, k_BKGC, v_BKGC
-        return reverse_mode(lambda: fused(*qkv, layer, sink_H, cap)), None
+        return fused(*qkv, layer, sink_H, cap), None
     q, k, v, q_side, k_side, arranged = _sides(q_BQHC, k_BKGC, v_BKGC, layer, options)
     v = softmax.for_every_head(v, q.shape[2])
     options = _arranged(options, layer)
@@ -206,13 +212,13 @@ def _in_order(q, k, v, q_side: Any, k_side: Any, layer: Layer, options: ScoreOpt
     if layer.form == "blockwise" and walk is not None:
         return blockwise_walk(q, k, v, q_side, k_side, layer, options)
     if layer.form == "blockwise":
-        return reverse_mode(lambda: blockwise(q, k, v, layer, options))
+        return blockwise(q, k, v, layer, options)
     tuned = layer.chosen and tuned_for("cpu") and not lse and options.factor_BHQK is None
     if tuned and walk is None and options.sink_H is None and options.cap is None:
         assert layer.visible_BHQK is not None
         bias = plus(layer.bias_BHQK, options.bias_BHQK)
         see = both(layer.visible_BHQK, options.mask_BHQK)
-        return reverse_mode(lambda: softmax.dense_cpu(q, k, v, bias, see)), None
+        return softmax.dense_cpu(q, k, v, bias, see), None
     s_BHQK = _logits(q, k, q_side, k_side, layer, options)
     weighs = walk is not None and walk.weighs
     return softmax.dense(s_BHQK, v, weighs, options.sink_H, options.factor_BHQK)
@@ -238,7 +244,8 @@ def weights(
     options = ScoreOptions(sink_H, mask_BHQK, bias_BHQK, scale, cap=cap)
     layer, options = _checked(q_BQHC, layer, options)
     q_BQHC, k_BKGC, _ = layer.without_padding(q_BQHC, k_BKGC, unit_BKGK)
-    o_BQHK, _ = _attend(q_BQHC, k_BKGC, unit_BKGK, layer, options)
+    args = q_BQHC, k_BKGC, unit_BKGK, layer, options
+    o_BQHK, _ = reverse_mode(lambda: _attend(*args))
     return layer.if_valid(layer.zeroed("q", o_BQHK).transpose(0, 2, 1, 3))
 
 

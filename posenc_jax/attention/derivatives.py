@@ -5,11 +5,12 @@ It has reverse-mode ones, and forward-mode ones of those (`jax.hessian`); others
 
 import functools
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 import jax
 from jax.interpreters import ad, batching, mlir
 
+T = TypeVar("T")
 # What a gradient that is written out by hand says where it is differentiated again.
 REFUSALS = {
     "reverse_mode_once": "attend: the blockwise form has no reverse-mode derivative of its "
@@ -19,8 +20,8 @@ REFUSALS = {
 }
 
 
-def reverse_mode(call: Callable[[], jax.Array]) -> jax.Array:
-    """The result of call(), which has a `jax.custom_vjp`.
+def reverse_mode(call: Callable[[], T]) -> T:
+    """The result of call(), which may have a `jax.custom_vjp`.
 
     TypeError: it is differentiated in forward mode; the message says which form has that.
     """
