@@ -31,6 +31,7 @@ HERE = Path(__file__).parent
 SMALL = {"width": 64, "heads": 8, "layers": 2, "batch": 128, "length": 40, "steps": 20}
 LARGE = {"width": 256, "heads": 8, "layers": 4, "batch": 32, "length": 128, "steps": 4}
 ENCODINGS = ("nope", "sinusoidal", "rope", "alibi", "t5")
+TRACED = {"layers": 12, "heads": 4, "head": 16, "length": 256}
 T5 = {"encoding": "t5", "options": {"bidirectional": False}}
 
 
@@ -72,6 +73,17 @@ def attention_contests() -> dict[str, dict[str, dict]]:
     rivals = {"posenc_jax, T5 bias": ours}
     rivals["jax.nn, bias as an array"] = {**ours, "form": "materialised"}
     return contests | {"attention forward and backward, 8192 tokens": rivals}
+
+
+def trace_contests() -> dict[str, dict[str, dict]]:
+    """Returns the same of tracing a model, before it is compiled, beside attention by hand."""
+    contests = {}
+    for encoding in ("rope", "alibi", "t5"):
+        for packed in (False, True):
+            job = {"what": "trace", "encoding": encoding, "packed": packed, **TRACED}
+            rivals = {"posenc_jax": {**job, "by_hand": False}, "by hand": {**job, "by_hand": True}}
+            contests[f"trace, {encoding}{', packed sequences' * packed}"] = rivals
+    return contests
 
 
 class Worker:
@@ -120,7 +132,7 @@ def contest(rivals: dict[str, dict], rounds: int, peer_python: str) -> dict[str,
     return results
 
 
-def machine(peer_python: str) -> dict[str, Any]:
+def machine(peer_python: str, rounds: int) -> dict[str, Any]:
     """Returns what the times depend on besides the code."""
     show = "import importlib.metadata as m; print(m.version('torch'), m.version('x-transformers'))"
     peers = subprocess.run([peer_python, "-c", show], capture_output=True, text=True)
@@ -134,6 +146,7 @@ def machine(peer_python: str) -> dict[str, Any]:
         "python": platform.python_version(),
         "jax": importlib.metadata.version("jax"),
         **dict(zip(("torch", "x-transformers"), peers.stdout.split(), strict=False)),
+        "rounds": rounds,
     }
 
 
@@ -146,15 +159,11 @@ def _shape(size: dict[str, int]) -> str:
 
 def page(raw: dict) -> str:
     """The Markdown page of the raw results."""
-    where = raw["machine"]
     lines = [
         "# Benchmarks",
         "",
         "Made by `python scripts/bench.py`; raw numbers in "
         "[results/benchmarks.json](../results/benchmarks.json).",
-        "",
-        ", ".join(f"{name} {value}" for name, value in where.items())
-        + f"; {raw['rounds']} rounds.",
         "",
         "`ms` is the time of one training step, or of one attention call: the median over rounds.",
         "`ratio` is the peer's time divided by ours in the same round: the median, and the range",
@@ -174,6 +183,9 @@ def page(raw: dict) -> str:
         "",
         f"A step is of a causal decoder with {_shape(SMALL)}; or {_shape(LARGE)}.",
         "Attention is causal, of one sequence, 8 heads of width 32.",
+        f"A trace is that of the gradient of a decoder of {TRACED['layers']} layers, lowered for",
+        "XLA, not compiled; `by hand` is attention written for this method alone. Its times are",
+        "the process's own.",
         "",
     ]
     if any("products alone" in results for results in raw["contests"].values()):
@@ -182,8 +194,13 @@ def page(raw: dict) -> str:
             "them as our step does, but for all rows at once; our step splits the rows into parts.",
             "",
         ]
+    where = None
     for name, results in raw["contests"].items():
-        lines += [f"## {name}", "", *table(results, raw["steps"].get(name, 1)), ""]
+        lines += [f"## {name}", ""]
+        if raw["machines"][name] != where:  # as for the contests that follow
+            where = raw["machines"][name]
+            lines += [", ".join(f"{what} {value}" for what, value in where.items()) + ".", ""]
+        lines += [*table(results, raw["steps"].get(name, 1)), ""]
     return "\n".join(lines)
 
 
@@ -215,7 +232,7 @@ def main() -> None:
     parser.add_argument("--to", type=Path, default=HERE.parent, metavar="DIR",
                         help="what holds docs/ and results/; default: the repository")  # fmt: skip
     flags = parser.parse_args()
-    all_contests = step_contests() | attention_contests()
+    all_contests = step_contests() | attention_contests() | trace_contests()
     contests = {
         name: rivals for name, rivals in all_contests.items() if name.startswith(flags.only)
     }
@@ -224,8 +241,7 @@ def main() -> None:
             f"--only: no contest begins with {flags.only!r}; choices: {', '.join(all_contests)}"
         )
     raw: dict[str, Any] = {
-        "machine": machine(flags.peer_python),
-        "rounds": flags.rounds,
+        "machines": dict.fromkeys(contests, machine(flags.peer_python, flags.rounds)),
         "steps": {n: next(iter(r.values())).get("steps", 1) for n, r in contests.items()},
         "contests": {},
     }
@@ -234,7 +250,8 @@ def main() -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
     if flags.only and raw_path.exists():  # the others stay as they were
         before = json.loads(raw_path.read_text())
-        raw["steps"] = {**before["steps"], **raw["steps"]}
+        for what in ("steps", "machines"):
+            raw[what] = before[what] | raw[what]
         raw["contests"] = before["contests"]
     for name, rivals in contests.items():
         raw["contests"][name] = contest(rivals, flags.rounds, flags.peer_python)

@@ -15,16 +15,18 @@ def serve(job: dict, make) -> None:
     It prints {"mb": peak memory of a warm call beyond the inputs, "first": seconds of the first
     call, which compiles}, then, for each line on standard input, {"seconds": time of one call}.
     """
+    # Tracing is Python's work in one thread, whose own time does not count other processes.
+    clock = time.process_time if job["what"] == "trace" else time.perf_counter
     inputs, call = make(job)
-    before, start = peak_mb(), time.perf_counter()
+    before, start = peak_mb(), clock()
     call(*inputs)
-    first = time.perf_counter() - start
+    first = clock() - start
     call(*inputs)
     print(json.dumps({"mb": peak_mb() - before, "first": first}), flush=True)
     for _ in sys.stdin:
-        start = time.perf_counter()
+        start = clock()
         call(*inputs)
-        print(json.dumps({"seconds": time.perf_counter() - start}), flush=True)
+        print(json.dumps({"seconds": clock() - start}), flush=True)
 
 
 def peak_mb() -> float:
@@ -175,6 +177,110 @@ def materialised(encoding, params, dims, q, k, v):
     return jax.nn.dot_product_attention(q, k, v, bias=bias_BHQK, is_causal=True)
 
 
+def trace(job: dict):
+    """Tracing and lowering the gradient of a decoder: what JAX does before XLA compiles."""
+    import jax
+    import jax.numpy as jnp
+
+    from posenc_jax import Dims
+
+    heads, head, time_ = job["heads"], job["head"], job["length"]
+    dims = Dims(heads * head, heads, head, job["layers"])
+    params, attention_of = (by_hand if job["by_hand"] else by_frame)(job["encoding"], dims)
+    shapes = {"q": (1, 1), "k": (1, 1), "v": (1, 1), "o": (1, 1), "up": (1, 4), "down": (4, 1)}
+    weights = {name: jnp.ones((a * dims.model, b * dims.model)) for name, (a, b) in shapes.items()}
+    segment_BT = jnp.ones((2, time_), int) if job["packed"] else None
+
+    def loss(layers, params, x_BTD, segment_BT):
+        attention = attention_of(params, x_BTD, segment_BT)
+        for n, weights in enumerate(layers):
+            in_BTD = normed(x_BTD)
+            of_heads = lambda name, w=weights, x=in_BTD: (x @ w[name]).reshape(
+                2, time_, heads, head
+            )
+            o_BTHC = attention(n, in_BTD, *map(of_heads, "qkv"))
+            x_BTD += o_BTHC.reshape(x_BTD.shape) @ weights["o"]
+            x_BTD += jax.nn.gelu(normed(x_BTD) @ weights["up"]) @ weights["down"]
+        return (x_BTD**2).mean()
+
+    def normed(x_BTD):
+        return x_BTD * jax.lax.rsqrt((x_BTD**2).mean(-1, keepdims=True) + 1e-6)
+
+    def call(*args):
+        jax.clear_caches()
+        jax.jit(jax.value_and_grad(loss, argnums=(0, 1))).lower(*args)
+
+    x_BTD = jnp.ones((2, time_, dims.model))
+    return ([weights] * job["layers"], params, x_BTD, segment_BT), call
+
+
+def by_frame(name: str, dims):
+    """Parameters of an encoding, and a function of them, of the input and of the packed sequences'
+    numbers, None if there is one, that returns attention (layer, its input, q, k, v).
+    """
+    import jax
+
+    from posenc_jax import attend, frame, full, layout, make
+
+    encoding = make(name)
+
+    def attention_of(params, x_BTD, segment_BT):
+        at = full(*x_BTD.shape[:2]) if segment_BT is None else layout(segment_BT)
+        view = frame(encoding, params, at, dims)
+        return lambda n, x_BTD, q, k, v: attend(q, k, v, view.layer(n, x_BTD))
+
+    return encoding.init(jax.random.key(0), dims), attention_of
+
+
+def by_hand(name: str, dims):
+    """As `by_frame`, in the fewest lines that attend so: what a model has that knows one method."""
+    import jax
+    import jax.numpy as jnp
+
+    heads, head = dims.heads, dims.head
+
+    def positions(segment_BT):
+        at_T = jnp.arange(segment_BT.shape[1])
+        begins_BT = jnp.diff(segment_BT, axis=1, prepend=0) != 0
+        return at_T - jax.lax.cummax(jnp.where(begins_BT, at_T, 0), axis=1)
+
+    def attention_of(params, x_BTD, segment_BT):
+        at_T = jnp.arange(x_BTD.shape[1])
+        pos_BT, see_BHQK = at_T[None], (at_T[:, None] >= at_T)[None, None]
+        if segment_BT is not None:
+            alike_BQK = segment_BT[:, :, None] == segment_BT[:, None]
+            real_BK = segment_BT[:, None] > 0
+            pos_BT, see_BHQK = positions(segment_BT), see_BHQK & (alike_BQK & real_BK)[:, None]
+        distance_BQK = pos_BT[:, :, None] - pos_BT[:, None]
+        bias_BHQK = jnp.zeros(())
+        if name == "alibi":
+            slope_H11 = 2.0 ** (-8 * jnp.arange(1, heads + 1) / heads)[:, None, None]
+            bias_BHQK = -slope_H11 * distance_BQK[:, None]
+        if name == "t5":
+            distance_BQK = jnp.maximum(distance_BQK, 0)
+            far = jnp.log(jnp.maximum(distance_BQK, 1) / 16) / jnp.log(128 / 16) * 16
+            bucket_BQK = jnp.where(distance_BQK < 16, distance_BQK, 16 + far.astype(int))
+            bias_BHQK = jnp.moveaxis(params[:, jnp.minimum(bucket_BQK, 31)], 0, 1)
+        angle_BT1C = pos_BT[:, :, None, None] * 1e4 ** (-jnp.arange(0, head, 2) / head)
+        cos, sin = jnp.cos(angle_BT1C), jnp.sin(angle_BT1C)
+
+        def turned(x_BTHC):
+            if name != "rope":
+                return x_BTHC
+            a, b = jnp.split(x_BTHC, 2, axis=-1)
+            return jnp.concatenate([a * cos - b * sin, b * cos + a * sin], axis=-1)
+
+        def attention(n, x_BTD, q_BTHC, k_BTHC, v_BTHC):
+            s_BHQK = jnp.einsum("bqhc,bkhc->bhqk", turned(q_BTHC), turned(k_BTHC))
+            s_BHQK = jnp.where(see_BHQK, s_BHQK * head**-0.5 + bias_BHQK, -jnp.inf)
+            return jnp.einsum("bhqk,bkhc->bqhc", jax.nn.softmax(s_BHQK), v_BTHC)
+
+        return attention
+
+    return jnp.zeros((heads, 32)) if name == "t5" else {}, attention_of
+
+
 if __name__ == "__main__":
+    jobs = {"step": step, "products": products, "attention": attention, "trace": trace}
     job = json.loads(sys.argv[1])
-    serve(job, {"step": step, "products": products, "attention": attention}[job["what"]])
+    serve(job, jobs[job["what"]])
