@@ -6,8 +6,7 @@ import pathlib
 from scripts import bench
 
 RAW = {
-    "machine": {"date": "2026-11-20", "cpu": "a CPU"},
-    "rounds": 2,
+    "machines": {"step": {"date": "2026-11-20", "cpu": "a CPU", "rounds": 2}},
     "steps": {"step": 10},
     "contests": {
         "step": {
