@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from experiments.board.leaderboard.config import Config, posed
+from experiments.board.leaderboard.overwritten import Follows, overwritten
 from experiments.board.leaderboard.problems import PROBLEMS
 from experiments.board.training import Examples
 from posenc_jax.lab import tasks
@@ -25,7 +26,8 @@ def examples_of(task: Task, config: Config) -> Examples:
     variants = {
         name: tests_of(task_of(config, name), config) for name in (problem.tests if problem else ())
     }
-    return Examples(batches, _trained(task, config, "valid"), tests_of(task, config), variants)
+    valid, tests = _trained(task, config, "valid"), tests_of(task, config)
+    return Examples(batches, valid, tests, variants, _overwritten(task, config))
 
 
 def tests_of(task: Task, config: Config) -> tuple[Batch, ...]:
@@ -35,6 +37,23 @@ def tests_of(task: Task, config: Config) -> tuple[Batch, ...]:
     sizes = (np.full(config.examples, fits(width), np.int32) for width in longer)
     test = (_numbered(task, size_B, w, "test") for size_B, w in zip(sizes, longer, strict=True))
     return _trained(task, config, "test"), *test
+
+
+def _overwritten(task: Task, config: Config) -> dict[Follows, tuple[Batch, ...]]:
+    """Copies with overwritten symbols, the largest that fit the trained window and the next one.
+
+    A quarter of the test examples, and as many for each look.
+    """
+    problem, looks = PROBLEMS.get(config.task.name), config.train.looks
+    if problem is None or not problem.overwrites:
+        return {}
+    count = max(config.examples // 4 // looks, 1) * looks
+    by_window = []
+    for multiple in config.multiples[:2]:
+        width = config.window * multiple
+        size_B = np.full(count, largest(task.width, task.least, task.most, width), np.int32)
+        by_window.append(overwritten(_numbered(task, size_B, width, "test"), problem.overwrites))
+    return {what: tuple(batches[what] for batches in by_window) for what in by_window[0]}
 
 
 def _trained(task: Task, config: Config, split: str) -> Batch:

@@ -12,6 +12,7 @@ import numpy as np
 from experiments.board.leaderboard import config as board
 from experiments.board.leaderboard.config import Config
 from experiments.board.leaderboard.examples import examples_of, task_of
+from experiments.board.leaderboard.overwritten import LABEL
 from experiments.board.training import Examples, Run, Trainings, stacked
 from posenc_jax import encodings
 from posenc_jax.encoding import Encoding
@@ -133,6 +134,7 @@ def _row(
         tested = {**labels, "split": "test", "length": window}
         encoding = board.encoding_of(config, name, multiple)
         score = batch_scorer(build(encoding), examples.metrics)
+        score_copies = batch_scorer(build(encoding), ("token_accuracy",))
         if name in (*board.READ_ROPE, board.TRAINED_TWICE):  # no parameters, as a tree of its own
             none = encoding.init(jax.random.key(0), config.model.dims)
             looks = [{**params, "encoding": none} for params in looks]
@@ -140,6 +142,10 @@ def _row(
         yield from _tested(seeds, tested, scored(examples.test[n]))
         for variant, tests in examples.variants.items():
             yield from _tested(seeds, {**tested, "test": variant}, scored(tests[n]))
+        for what, copies in examples.overwritten.items():
+            for batch in copies[n : n + 1]:
+                followed = _scores(score_copies, looks, batch)
+                yield from _tested(seeds, {**tested, LABEL: what}, followed)
         if name == config.reference:
             control = {**tested, "encoding": f"{name}{SHUFFLED}"}
             yield from _tested(seeds, control, scored(shuffled(examples.test[n])))

@@ -25,6 +25,7 @@ class Problem(NamedTuple):
       "tables", the best table of the last 3 tokens, where such a rule is what is asked for.
     metric: the metric of g.
     tests: options of further tests, by name, beside the test that is as the training.
+    overwrites: how many symbols of a copied answer are overwritten, see `overwriting`; 0: none.
     """
 
     task: str
@@ -34,16 +35,19 @@ class Problem(NamedTuple):
     above: Literal["rules", "tables"] = "tables"
     metric: str = "token_accuracy"
     tests: Mapping[str, Mapping[str, Any]] = NONE
+    overwrites: int = 0
 
 
 PROBLEMS: dict[str, Problem] = {
     "copy_distinct": Problem(
         "copy", {"symbols": "distinct", "alphabet": 256}, "content",
         "suffix 1: each symbol occurs once, so the one before tells the next, 1.0",
+        overwrites=3,
     ),
     "reverse_distinct": Problem(
         "reverse", {"symbols": "distinct", "alphabet": 256}, "content",
         "mirror 1: each symbol occurs once, so the one after tells the one before, 1.0",
+        overwrites=3,
     ),
     # 256 keys, so that a line of 512 tokens can be filled.
     "recall_distinct": Problem(
@@ -71,11 +75,11 @@ PROBLEMS: dict[str, Problem] = {
     "copy_bits": Problem(
         "copy", {"alphabet": 2}, "queue and stack",
         "suffix 8: the last 8 bits repeat by chance the sooner the longer the line, 1.0 to .83",
-        "rules",
+        "rules", overwrites=8,
     ),
     "reverse_bits": Problem(
         "reverse", {"alphabet": 2}, "queue and stack",
-        "mirror 8: as for copy_bits, 1.0 to .83", "rules",
+        "mirror 8: as for copy_bits, 1.0 to .83", "rules", overwrites=8,
     ),
     "count": Problem(
         "copy", {"symbols": "repeated", "alphabet": 26}, "counting",

@@ -7,7 +7,7 @@ from functools import partial
 import numpy as np
 from matplotlib.figure import Figure
 
-from experiments.board.leaderboard import effects, outcomes
+from experiments.board.leaderboard import copying_table, effects, outcomes
 from experiments.board.leaderboard.config import Config
 from experiments.board.leaderboard.effects import ALL, Effect
 from experiments.board.leaderboard.measure_method import SHUFFLED
@@ -91,6 +91,8 @@ def _setting(runs, title: str, picture: str) -> tuple[list[str], list[Section]]:
         Section(title, [Picture(picture, partial(draw, levels, names), DRAWN)]),
         Section(f"{title}: effects", [_effects(compared, names, reference)], folded=True),
     ]
+    if followed := copying_table.section(runs, tasks):
+        sections.append(followed)
     if predicted:
         sections.insert(1, Section("Predictions and outcomes", [outcomes.table(predicted)]))
     return _sentences(levels, compared, predicted, names, reference), sections

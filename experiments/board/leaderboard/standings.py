@@ -13,6 +13,7 @@ import numpy as np
 from scipy.stats import rankdata
 
 from experiments.board.leaderboard.config import READ_ROPE
+from experiments.board.leaderboard.overwritten import LABEL as FOLLOWS
 from posenc_jax.lab.report.statistics import Interval, holm, interval, p_value, welch
 from posenc_jax.lab.runs import Record
 
@@ -110,7 +111,26 @@ def tests(records: Iterable[Record]) -> list[str]:
 
 
 def _is_of(labels: Mapping[str, Any], test: str) -> bool:
-    return labels.get("test", "") == test and "statistic" not in labels
+    return labels.get("test", "") == test and not {"statistic", FOLLOWS} & labels.keys()
+
+
+def joined(row: Row, more: Row) -> Row:
+    """A row with the seeds of another one of the same method.
+
+    Raises:
+      ValueError: a seed is in both, or they have other rates.
+    """
+    if row.rate != more.rate:
+        raise ValueError(f"rates {row.rate:g} and {more.rate:g}")
+    if twice := row.steps.keys() & more.steps.keys():
+        raise ValueError(f"seed {min(twice)} twice")
+    scores = {
+        metric: {
+            window: {**seeds, **more.scores[metric][window]} for window, seeds in by_window.items()
+        }
+        for metric, by_window in row.scores.items()
+    }
+    return row._replace(steps={**row.steps, **more.steps}, scores=scores)
 
 
 def compared(rows: Mapping[str, Row], reference: str) -> dict[str, Comparison]:

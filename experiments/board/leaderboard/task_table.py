@@ -6,7 +6,15 @@ from collections.abc import Mapping, Sequence
 from experiments.board.leaderboard.config import SAME, Config, told_length
 from experiments.board.leaderboard.examples import content_floors, task_of, trained_sizes
 from experiments.board.leaderboard.measure_method import SHUFFLED
-from experiments.board.leaderboard.standings import LEARNED, Comparison, Row, compared, mean, read
+from experiments.board.leaderboard.standings import (
+    LEARNED,
+    Comparison,
+    Row,
+    compared,
+    joined,
+    mean,
+    read,
+)
 from experiments.board.leaderboard.standings import tests as further
 from posenc_jax.lab.report import Grid, Section
 from posenc_jax.lab.report.formats import share_ends
@@ -138,19 +146,25 @@ def with_options(name: str, run: StoredRun) -> str:
 
 
 def by_task(runs: Sequence[StoredRun]) -> dict[str, dict[str, Row]]:
-    """The rows of all runs of one setting. ValueError: two runs have the same method and task."""
+    """The rows of all runs of one setting; runs of one method and task join their seeds.
+
+    Raises:
+      ValueError: two runs have the same method, task and seed, or other rates.
+    """
     tasks: dict[str, dict[str, Row]] = {}
     for run in runs:
         name = run.config["task"]["name"]
         for test in ("", *further(run.records)):
             rows = tasks.setdefault(f"{name}, {test}" if test else name, {})
             rows_of_run = read(run.records, test).items()
-            measured = {with_options(row, run): values for row, values in rows_of_run}
-            if twice := rows.keys() & measured.keys():
-                raise ValueError(
-                    f"workdir: {run.path} has {min(twice)}, as another run of its task"
-                )
-            rows |= measured
+            for row, values in rows_of_run:
+                method = with_options(row, run)
+                try:
+                    rows[method] = joined(rows[method], values) if method in rows else values
+                except ValueError as error:
+                    raise ValueError(
+                        f"workdir: {run.path} has {method}, as another run of its task: {error}"
+                    ) from None
     return tasks
 
 

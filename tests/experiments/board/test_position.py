@@ -23,6 +23,7 @@ from experiments.board.leaderboard import (
     standings,
     task_table,
 )
+from experiments.board.leaderboard.overwritten import LABEL
 from experiments.board.leaderboard.problems import PROBLEMS
 from experiments.board.training import Run
 from posenc_jax import encodings
@@ -30,6 +31,7 @@ from posenc_jax.lab import runs, tasks
 from posenc_jax.lab.model import transformer
 from posenc_jax.lab.runs.stored import StoredRun
 from posenc_jax.lab.summary import Summary
+from posenc_jax.lab.tasks.task import EOS, SEP
 
 configs = importlib.import_module("configs.leaderboard")
 
@@ -210,22 +212,23 @@ def test_the_grid_of_rates_is_widened_at_an_edge():
 # Records and predictions.
 
 
-def board_records(values):
+def board_records(values, first=0, rate=0.002):
     """Records of tests at 64, 128 and 256 tokens from (method, test) -> token accuracy at 256, and
-    a little more at 128.
+    a little more at 128, of three seeds.
     """
+    seeds = range(first, first + 3)
     for (method, test), value in values.items():
         labels = {"encoding": method, "length": 64}
-        facts = {"rate": [0.002] * 3, "parameters": [8] * 3, "steps_to_learn": [4000.0] * 3}
-        yield from runs.seed_records(0, range(3), {**labels, "split": "train"}, facts)
+        facts = {"rate": [rate] * 3, "parameters": [8] * 3, "steps_to_learn": [4000.0] * 3}
+        yield from runs.seed_records(0, seeds, {**labels, "split": "train"}, facts)
         for window, share in ((64, 1.0), (128, value + 0.01), (256, value)):
             tested = {**labels, "split": "test", "length": window}
             tested |= {"test": test} if test else {}
             spread = [share - 0.01, share, share + 0.01] if window > 64 else [share] * 3
             scores = {"token_accuracy": spread, "exact_match": [0.99] * 3}
-            yield from runs.seed_records(0, range(3), tested, scores)
+            yield from runs.seed_records(0, seeds, tested, scores)
             other = {**tested, "statistic": measure_method.SPREAD}
-            yield from runs.seed_records(0, range(3), other, {"token_accuracy": [0.5] * 3})
+            yield from runs.seed_records(0, seeds, other, {"token_accuracy": [0.5] * 3})
 
 
 def test_tests_of_a_problem_are_read_apart_and_spreads_are_not_scores():
@@ -253,6 +256,103 @@ def test_options_that_a_run_states_are_in_the_names_of_its_rows():
         page.by_task([stored[0], stored[0]])
 
 
+def test_runs_of_one_method_join_their_seeds():
+    run = lambda first, rate=0.01: position_run(
+        "delay8", {("rope", ""): 0.9 - 0.1 * first}, {}, first=first, rate=rate, first_seed=first
+    )
+    row = page.by_task([run(0), run(3)])["delay8"]["rope"]
+    assert sorted(row.steps) == [0, 1, 2, 3, 4, 5]
+    seeds = row.scores["token_accuracy"][256]
+    first, second = ([seeds[n] for n in part] for part in (range(3), range(3, 6)))
+    assert (np.mean(first), np.mean(second)) == (pytest.approx(0.9), pytest.approx(0.6))
+    with pytest.raises(ValueError, match="as another run of its task: seed 2 twice"):
+        page.by_task([run(0), run(2)])
+    with pytest.raises(ValueError, match=r"as another run of its task: rates 0.01 and 0.02"):
+        page.by_task([run(0), run(3, rate=0.02)])
+
+
+# What copies follow.
+
+
+def reader_by_place(source, answer, place):
+    return source[place]
+
+
+def reader_by_symbols(source, answer, place, symbols):
+    """What follows the last symbols of the answer in the source, where they occur once."""
+    looked_up = answer[place - symbols : place]
+    ends = [n for n in range(symbols, len(source)) if source[n - symbols : n] == looked_up]
+    return source[ends[0]] if len(ends) == 1 else None
+
+
+@pytest.mark.parametrize("problem", ["copy_distinct", "reverse_distinct", "copy_bits"])
+def test_a_reader_by_place_and_one_by_symbols_are_told_apart(problem):
+    config = checked("position", **{"task.name": problem, "examples": 64})
+    symbols = PROBLEMS[problem].overwrites
+    examples = windows.examples_of(windows.task_of(config), config)
+    assert set(examples.overwritten) == {"position", "n-gram"}
+    wanted = zip(*(examples.overwritten[what] for what in ("position", "n-gram")), strict=True)
+    for window, (by_place, by_symbols) in zip((64, 128), wanted, strict=True):
+        assert by_place.tokens_BT.shape == (16, window)
+        right = {"position": 0, "n-gram": 0}
+        for row in range(16):
+            (column,) = np.flatnonzero(by_place.weights_BT[row])
+            targets = [np.asarray(batch.targets_BT[row]) for batch in (by_place, by_symbols)]
+            assert targets[0][column] != targets[1][column]
+            assert np.array_equal(*(np.delete(target, column) for target in targets))
+            begin = int(np.flatnonzero(targets[0] == SEP)[0]) + 1
+            end = int(np.flatnonzero(targets[0] == EOS)[0])
+            # The answer as it was, and as the model reads it.
+            source = targets[0][begin:end].tolist()
+            answer = by_place.tokens_BT[row, begin + 1 : end + 1].tolist()
+            place = int(column) - begin
+            assert answer[: place - symbols] == source[: place - symbols], "nothing before"
+            assert answer[place:] == source[place:], "and nothing after"
+            right["position"] += reader_by_place(source, answer, place) == targets[0][column]
+            read = reader_by_symbols(source, answer, place, symbols)
+            right["n-gram"] += read == targets[1][column]
+        assert right["position"] == 16
+        assert right["n-gram"] == 16 if "distinct" in problem else right["n-gram"] > 4
+
+
+def test_other_problems_have_no_overwritten_copies():
+    config = checked("position", **{"task.name": "delay8", "examples": 64})
+    assert windows.examples_of(windows.task_of(config), config).overwritten == {}
+
+
+def followed_records(followed):
+    """Records of what the answers of methods follow, in two windows of three seeds."""
+    for method, (position, gram) in followed.items():
+        for window in (64, 128):
+            for what, value in (("position", position), ("n-gram", gram)):
+                labels = {"encoding": method, "split": "test", "length": window, LABEL: what}
+                spread = [value - 0.05, value, value + 0.05]
+                yield from runs.seed_records(0, range(3), labels, {"token_accuracy": spread})
+
+
+def test_the_page_says_what_copies_follow(monkeypatch):
+    monkeypatch.setattr(outcomes, "floor_at", lambda config, test, multiple: 0.5)
+    values = {(method, ""): 0.95 for method in ("rope", "alibi", "nope")}
+    run = position_run("copy_distinct", values, {})
+    for record in run.records:  # nope does not copy
+        if record["labels"]["encoding"] == "nope" and record["metric"] == "token_accuracy":
+            record["value"] = 0.6
+    before = standings.read(run.records)
+    run.records.extend(followed_records(
+        {"rope": (0.9, 0.1), "alibi": (0.2, 0.7), "nope": (0.4, 0.4)}
+    ))  # fmt: skip
+    assert standings.read(run.records) == before, "no score of the problem"
+    _, sections = page.document([run])
+    (followed,) = (section for section in sections if section.title == "What a copy follows")
+    line, grid = followed.parts
+    assert line == (
+        "copy_distinct: 2 methods copy. After 3 overwritten symbols most answers follow the n-gram "
+        "in 1 of them, the position in 1, neither in 0."
+    )
+    cells = {row[1]: row[2:5] for row in grid.rows}
+    assert cells == {"rope": (".900", ".100", ".000"), "alibi": (".200", ".700", ".100")}
+
+
 def test_outcomes_are_those_of_a_few_lines_of_numpy(monkeypatch):
     monkeypatch.setattr(outcomes, "floor_at", lambda config, test, multiple: 0.5)
     records = list(board_records({("t5", ""): 0.98, ("shaw", ""): 0.96, ("alibi", ""): 0.75}))
@@ -270,11 +370,11 @@ def test_outcomes_are_those_of_a_few_lines_of_numpy(monkeypatch):
     assert "1 of 2 predictions are refuted" in table.caption
 
 
-def position_run(problem, values, facts, **fields):
+def position_run(problem, values, facts, first=0, rate=0.002, **fields):
     """A stored run of the design with these records."""
     config = checked("position,quick", **{"task.name": problem, "seeds": 3, **fields})
     summary = Summary(own={"not_measured": {}, "left_out": {}}, facts=facts)
-    records = [*board_records(values)]
+    records = [*board_records(values, first, rate)]
     return StoredRun(Path(problem), config.model_dump(mode="json"), {}, records, summary)
 
 

@@ -1,0 +1,95 @@
+"""What the answers of models that copy follow: their place, or the symbols before it."""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+
+from experiments.board.leaderboard.overwritten import LABEL
+from experiments.board.leaderboard.problems import PROBLEMS
+from experiments.board.leaderboard.standings import Row, mean
+from experiments.board.leaderboard.task_table import UNDEFINED, short, with_options
+from posenc_jax.lab.report import Grid, Section
+from posenc_jax.lab.runs import StoredRun
+
+COPIES = 0.9  # token accuracy within the trained window from which a model copies
+# problem -> method -> window -> what it follows -> the share of examples, the mean over seeds
+Shares = Mapping[str, Mapping[str, Mapping[int, Mapping[str, float]]]]
+
+
+def shares(runs: Iterable[StoredRun]) -> Shares:
+    """What the answers of each method follow on each problem that was measured so."""
+    values: dict[str, Any] = {}
+    for run in runs:
+        problem = run.config["task"]["name"]
+        for record in run.records:
+            labels = record["labels"]
+            if LABEL in labels and "statistic" not in labels:
+                by_window = values.setdefault(problem, {}).setdefault(
+                    with_options(labels["encoding"], run), {}
+                )
+                by_what = by_window.setdefault(labels["length"], {})
+                by_what.setdefault(labels[LABEL], []).append(record["value"])
+    return jax.tree.map(
+        lambda of_seeds: float(np.mean(of_seeds)),
+        values,
+        is_leaf=lambda node: isinstance(node, list),
+    )
+
+
+def section(runs: Sequence[StoredRun], tasks: Mapping[str, Mapping[str, Row]]) -> Section | None:
+    """What the answers of models that copy follow; None if none was measured.
+
+    tasks: problem -> method -> its row, of these runs.
+    """
+    rows, lines = [], []
+    for problem, by_method in shares(runs).items():
+        copies = [*_copying(by_method, tasks[problem])]
+        if not copies:
+            continue
+        first, *_ = windows = sorted({window for m in copies for window in by_method[m]})
+        most = Counter(_most(by_method[method][first]) for method in copies)
+        lines.append(
+            f"{problem}: {len(copies)} methods copy. After {PROBLEMS[problem].overwrites} "
+            f"overwritten symbols most answers follow the n-gram in {most['n-gram']} of them, the "
+            f"position in {most['position']}, neither in {most['neither']}."
+        )
+        for method in copies:
+            cells = [_cells(by_method[method].get(window)) for window in windows]
+            rows.append((problem, method, *(cell for row in cells for cell in row)))
+    if not rows:
+        return None
+    columns = [f"{what}\n{n}" for n in ("1×", "2×") for what in ("position", "n-gram", "neither")]
+    caption = (
+        "The share of examples whose answer, after overwritten symbols, is the symbol of its own "
+        "place (position), or what follows these symbols in the string (n-gram), in the trained "
+        "window and in one of twice its size: means over seeds. Methods with at least "
+        f"{COPIES} of the tokens right in the trained window."
+    )
+    return Section(
+        "What a copy follows",
+        [*lines, Grid(["problem", "method", *columns], rows, caption)],
+        folded=True,
+    )
+
+
+def _copying(by_method: Iterable[str], rows: Mapping[str, Row]) -> Iterator[str]:
+    """The methods that copy within the trained window."""
+    for method in by_method:
+        row = rows[method]
+        if mean(row.scores["token_accuracy"][row.windows[0]]) >= COPIES:
+            yield method
+
+
+def _most(followed: Mapping[str, float]) -> str:
+    """What more than half of the answers follow; "neither" if neither is."""
+    return next((what for what, value in followed.items() if value > 0.5), "neither")
+
+
+def _cells(followed: Mapping[str, float] | None) -> Sequence[str]:
+    if followed is None:
+        return (UNDEFINED,) * 3
+    position, gram = followed["position"], followed["n-gram"]
+    return tuple(short(value) for value in (position, gram, max(0.0, 1 - position - gram)))
