@@ -8,7 +8,7 @@
     make board              # those that docs/leaderboard does not have yet; then writes the page
 
     python train.py --config=configs/leaderboard.py:position           # the design of 12 problems
-    python scripts/sweep.py --config=configs/leaderboard.py:position-rates --dry-run
+    python scripts/board.py --stage=position-rates      # measures a stage, or goes on with it
 
 Each method is trained in windows of 32 tokens, with three learning rates, of which validation
 examples choose one, and tested in windows of 32 to 512. Against rope it has a cost (what it loses

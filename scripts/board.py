@@ -2,11 +2,14 @@
 
     python scripts/board.py                  # every run that is missing, about 20 hours on 2 cores
     python scripts/board.py --point=NAME     # one run; the names: scripts/sweep.py --dry-run
+    python scripts/board.py --stage=position-rates    # a stage of the board's next design
 
 The runs are the sweep of configs/leaderboard.py. Once all are finished, the methods at both ends of
 the board are trained with twice the steps where that may change them, and the top in a second
 setting. Runs that results/leaderboard.tar.xz holds are unpacked, not measured again. Stop it at
-any time and start it again: it goes on.
+any time and start it again: it goes on. The runs of a stage are packed into
+results/unfinished/position.tar.xz whenever it ends or is stopped; they have no page before all
+stages are measured.
 """
 
 import lzma
@@ -18,6 +21,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # the package need not be installed
 
+from configs.leaderboard import STAGES
 from experiments.board.leaderboard.other_settings import (
     ENDS,
     by_setting,
@@ -30,11 +34,13 @@ from experiments.board.leaderboard.task_table import by_task
 from posenc_jax.lab import runs
 from posenc_jax.lab.hosts.exit_status import first_line
 from posenc_jax.lab.runs import StoredRun
+from posenc_jax.lab.runs.archive import pack
 from scripts import experiment_page, sweep
 
 ROOT = Path(__file__).parents[1]
 CONFIG = "configs/leaderboard.py"
 FOLDER = Path("runs/leaderboard")
+POSITION = ROOT / "results" / "unfinished" / "position.tar.xz", Path("runs/position")
 
 
 def unpack(archive: Path, folder: Path) -> int:
@@ -90,9 +96,9 @@ def _new_folder(folder: Path) -> Path:
     return folder
 
 
-def missing(argument: str = "", task: str = "") -> list[str]:
+def missing(argument: str = "", task: str = "", folder: Path = FOLDER) -> list[str]:
     """The points of a sweep, or those of one task, whose runs are not finished."""
-    done = {path.name for path in runs.finished([FOLDER])}
+    done = {path.name for path in runs.finished([folder])}
     return [
         point.name
         for point in sweep.read(_config(argument), {})[0].points
@@ -100,9 +106,9 @@ def missing(argument: str = "", task: str = "") -> list[str]:
     ]
 
 
-def measure(names: Sequence[str], argument: str = "", *options: str) -> int:
+def measure(names: Sequence[str], argument: str = "", *options: str, folder: Path = FOLDER) -> int:
     """Runs points of a sweep; returns its exit status, 0 if there are none."""
-    arguments = [f"--config={_config(argument)}", f"--folder={FOLDER}", *options]
+    arguments = [f"--config={_config(argument)}", f"--folder={folder}", *options]
     return sweep.main([*arguments, *(f"--point={name}" for name in names)]) if names else 0
 
 
@@ -135,17 +141,39 @@ def _config(argument: str) -> str:
     return f"{CONFIG}:{argument}" if argument else CONFIG
 
 
+def stage(name: str, named: Sequence[str], *options: str) -> int:
+    """Runs points of a stage, by default those that are missing, and packs all that are finished;
+    returns the exit status of the sweep.
+    """
+    archive, folder = POSITION
+    status = measure(named or missing(name, folder=folder), name, *options, folder=folder)
+    # A folder without finished runs stands for itself.
+    finished = [path for path in sorted(runs.finished([folder])) if path != folder]
+    if finished:
+        pack(archive, finished, [path.name for path in finished])
+    count, left = len(sweep.read(_config(name), {})[0].points), len(missing(name, folder=folder))
+    print(f"{count - left} of {count} runs of {name} are finished", flush=True)
+    return status
+
+
 def main(arguments: list[str]) -> int:
     """Returns the exit status of the sweep."""
-    archive = ROOT / "results" / "leaderboard.tar.xz"
+    values = lambda flag: [a.removeprefix(flag) for a in arguments if a.startswith(flag)]
+    named, stages = values("--point="), values("--stage=")
+    if stages and stages[-1] not in STAGES[1:]:
+        choices = ", ".join(STAGES[1:])
+        print(f"--stage: {stages[-1]!r} is none; choices: {choices}", file=sys.stderr)
+        return 2
+    archive, folder = POSITION if stages else (ROOT / "results" / "leaderboard.tar.xz", FOLDER)
     if archive.exists():
         try:
-            unpack(archive, FOLDER)
+            unpack(archive, folder)
         except ValueError as error:
             print(error, file=sys.stderr)
             return 2
-    named = [a.removeprefix("--point=") for a in arguments if a.startswith("--point=")]
-    others = [a for a in arguments if not a.startswith("--point=")]
+    others = [a for a in arguments if not a.startswith(("--point=", "--stage="))]
+    if stages:
+        return stage(stages[-1], named, *others)
     status = measure(named or missing(), "", *others)
     count, left = len(sweep.read(CONFIG, {})[0].points), len(missing())
     print(f"{count - left} of {count} runs are finished", flush=True)

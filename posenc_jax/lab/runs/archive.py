@@ -16,15 +16,20 @@ FILES = ("config.json", "metrics.jsonl", "summary.json")  # of a run
 def pack(
     path: Path, folders: Sequence[Path], names: Sequence[str], files: Sequence[str] = FILES
 ) -> None:
-    """Packs files of each folder under its name; the same content gives the same bytes."""
+    """Packs files of each folder under its name; the same content gives the same bytes.
+
+    The file takes its place when it is whole.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
-    with tarfile.open(path, "w:xz") as archive:
+    part = path.with_name(f".{path.name}")
+    with tarfile.open(part, "w:xz") as archive:
         for folder, name in zip(folders, names, strict=True):
             for file in files:
                 content = (folder / file).read_bytes()
                 entry = tarfile.TarInfo(f"{name}/{file}")
                 entry.size = len(content)
                 archive.addfile(entry, io.BytesIO(content))
+    part.replace(path)
 
 
 @contextmanager

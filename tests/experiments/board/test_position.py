@@ -32,6 +32,7 @@ from posenc_jax.lab.model import transformer
 from posenc_jax.lab.runs.stored import StoredRun
 from posenc_jax.lab.summary import Summary
 from posenc_jax.lab.tasks.task import EOS, SEP
+from scripts import board as scripts_board
 
 configs = importlib.import_module("configs.leaderboard")
 
@@ -116,6 +117,35 @@ def test_every_point_of_a_stage_can_run(stage):
             rest = {k: v for k, v in point.items() if "encoding" not in k}
             config.update_from_flattened_dict(rest)
         experiments.check(config.to_dict())
+
+
+def test_a_stage_goes_on_from_its_archive(tmp_path, monkeypatch, capsys):
+    """A machine that is lost costs the runs that were not packed, and no other."""
+    archive, points = tmp_path / "results" / "position.tar.xz", 66
+    measured = []
+
+    def sweep_main(arguments):
+        folder = Path(next(a for a in arguments if a.startswith("--folder="))[9:])
+        names = [a.removeprefix("--point=") for a in arguments if a.startswith("--point=")]
+        measured.append(names)
+        for name in names[: 2 * (len(measured) > 1)]:  # then it is stopped
+            (folder / name).mkdir(parents=True)
+            for file in ("config.json", "metrics.jsonl", "summary.json"):
+                (folder / name / file).write_text(f'{{"run": "{name}"}}')
+        return 75
+
+    monkeypatch.setattr(scripts_board.sweep, "main", sweep_main)
+    for machine in ("none", "first", "second"):
+        monkeypatch.setattr(scripts_board, "POSITION", (archive, tmp_path / machine))
+        assert scripts_board.main(["--stage=position-rates"]) == 75
+        assert archive.exists() == (machine != "none")
+    none, first, second = measured
+    assert none == first
+    assert len(first) == points
+    assert second == first[2:]
+    assert "4 of 66 runs of position-rates are finished" in capsys.readouterr().out
+    assert scripts_board.main(["--stage=position"]) == 2
+    assert "--stage: 'position' is none; choices: position-rates," in capsys.readouterr().err
 
 
 # Training.

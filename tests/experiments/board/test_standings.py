@@ -216,7 +216,9 @@ def test_the_page_names_the_tiers():
 
 
 def test_two_runs_of_one_method_and_task_are_refused():
-    with pytest.raises(ValueError, match=r"^workdir: b has rope, as another run of its task: seed 0 "):
+    with pytest.raises(
+        ValueError, match=r"^workdir: b has rope, as another run of its task: seed 0 "
+    ):
         page.document([stored("a", VALUES), stored("b", VALUES)])
 
 
