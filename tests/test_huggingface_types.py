@@ -124,6 +124,17 @@ def test_small_models_attend_as_their_config_says(case):
     assert layers_gap(other, arrays, one_axis, case["causal"]) > 1e-3, "control"
 
 
+def test_weights_that_are_nan_in_any_layer_are_no_proof():
+    case = PROOFS[0]
+    arrays, pos = model_of(case)
+    (answer,) = parts_from_huggingface(case["config"]).values()
+    layers = [name for name in arrays if name.endswith("/weights")]
+    assert len(layers) > 1
+    for name in layers:
+        bad = {**arrays, name: arrays[name] * np.nan}
+        assert not layers_gap(answer, bad, pos, case["causal"]) < 2e-5
+
+
 def test_what_models_add_at_their_input():
     """The rows of its table that a small model of transformers reads, or its sines, frozen."""
     with np.load(FOLDER / "inputs.npz") as file:

@@ -91,7 +91,7 @@ def layers_gap(
                 view = frame(encoding, params, at, dims, causal=causal, form="dense")
             made = weights(q, k, view.layer(n))
             theirs = np.asarray(arrays[f"{n}/weights"], np.float64)
-            gap = max(gap, float(np.max(np.abs(np.asarray(made) - theirs))))
+            gap = float(np.maximum(gap, np.max(np.abs(np.asarray(made) - theirs))))
     return gap
 
 

@@ -106,15 +106,16 @@ def _cast(x: jax.Array, dtype: str) -> jax.Array:
 
 
 def distances(computed: Any, reference: Any) -> dict[str, float]:
-    """Returns the distance of the output, and the largest of the gradients.
+    """Returns the distance of the output, and the largest of the gradients; NaN if one has a NaN.
 
-    Gradients that are zero but for rounding are left out.
+    Finite gradients of what has none but for rounding are left out.
     """
     norm = lambda x: float(np.linalg.norm(np.asarray(x, np.float64)))
     output, *gradients = zip(jax.tree.leaves(computed), jax.tree.leaves(reference), strict=True)
-    least = ZERO * max(norm(exact) for _, exact in gradients)
-    seen = [_distance(*pair) for pair in gradients if norm(pair[1]) > least]
-    return {"output": _distance(*output), "gradient": max(seen)}
+    least = ZERO * np.max([norm(exact) for _, exact in gradients])
+    counts = lambda computed, exact: not (norm(exact) <= least and np.isfinite(norm(computed)))
+    seen = [_distance(*pair) for pair in gradients if counts(*pair)]
+    return {"output": _distance(*output), "gradient": float(np.max(seen))}
 
 
 def _distance(computed, reference) -> float:

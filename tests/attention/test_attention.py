@@ -10,6 +10,7 @@ import pytest
 from posenc_jax import Dims, Encoding, Walk, attend, chain, frame, make, per_layer
 from posenc_jax.layout import Layout, full, join, layout, rising
 from posenc_jax.layout import straight as layout_straight
+from tests.support.catalogue import gap
 
 HEADS, HEAD, TIME = 2, 4, 21
 DIMS = Dims(HEADS * HEAD, HEADS, HEAD)
@@ -69,13 +70,6 @@ def run(encoding, params, q, k, v, at: Layout, **options):
     part = "queries" in options
     x = wide(k[:, -q.shape[1] :] if part else k)
     return attend(q, k, v, view.layer(0, x, wide(k) if part else None))
-
-
-def gap(a, b) -> float:
-    return max(
-        float(jnp.abs(x - y).max())
-        for x, y in zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True)
-    )
 
 
 def reference(q, k, v, score, q_at: Layout, k_at: Layout, causal: bool) -> np.ndarray:

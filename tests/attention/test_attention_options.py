@@ -11,6 +11,7 @@ import pytest
 
 from posenc_jax import Dims, attend, chain, frame, logits, make, per_layer, weights
 from posenc_jax.layout import full, layout
+from tests.support.catalogue import gap
 
 DIMS = Dims(32, 4, 8, 2)
 TIME = 12
@@ -29,10 +30,6 @@ def layer_of(name, x_BTHC, at=None, form="dense", **options):
     return frame(encoding, params, at, DIMS, form=form, block=8).layer(
         0, x_BTHC.reshape(*x_BTHC.shape[:2], -1)
     )
-
-
-def gap(a, b):
-    return float(jnp.abs(a - b).max())
 
 
 # Shared keys.

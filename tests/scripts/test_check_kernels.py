@@ -1,5 +1,6 @@
 """The check of all kernels on the device at hand; here they are interpreted."""
 
+import numpy as np
 import pytest
 
 from scripts import check_kernels
@@ -21,6 +22,19 @@ def test_a_kernel_that_is_right_and_one_that_is_not(monkeypatch, capsys):
     _, row, _, said = capsys.readouterr().out.splitlines()
     assert row.endswith("WRONG")
     assert said == "wrong or not checked: rope"
+
+
+@pytest.mark.parametrize("leaf", [0, 1, 2, 3])
+def test_a_gradient_that_is_nan_is_wrong(leaf):
+    """Also of a leaf after others that are right, and of one that has no gradient."""
+    gradients = [np.ones(2), np.ones(3), np.zeros(2), np.full(2, 0.5)]
+    exact, dense = (np.ones(4), gradients), (np.full(4, 1.1), [x * 1.1 for x in gradients])
+    kernel = (dense[0], [x * np.nan if n == leaf else x for n, x in enumerate(dense[1])])
+    wrong = lambda arrays: check_kernels.Row("rope", "kernel", {
+        "kernel": methods.distances(arrays, exact), "dense": methods.distances(dense, exact),
+    }).wrong  # fmt: skip
+    assert wrong(kernel)
+    assert not wrong(dense), "control"
 
 
 def test_what_fails_or_is_late_is_named(monkeypatch, capsys):

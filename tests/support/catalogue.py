@@ -205,9 +205,29 @@ def attention(
     return attend(x.reshape(q.shape), k, v, view.layer(layer, x, x_k), **(options or {}))
 
 
-def gap(a: jax.Array, b: jax.Array) -> float:
-    """The largest difference; infinite where one is NaN and the other is not."""
-    a, b = np.asarray(a, np.float64), np.asarray(b, np.float64)
-    if (np.isnan(a) != np.isnan(b)).any():
-        return np.inf
-    return float(np.nanmax(np.abs(a - b), initial=0.0))
+def gap(a: Any, b: Any, relative: bool = False, nan: bool = False) -> float:
+    """The largest difference of two arrays, or of the leaves of two trees.
+
+    Infinite where one alone is NaN. Numbers that are NaN in both are no evidence, neither that the
+    arrays are equal nor, in a control, that they differ.
+
+    Args:
+      relative: differences of a leaf are divided by the largest finite number of that leaf of
+        `a`, or by 1 if all are less.
+      nan: NaN is what both must have at some places; the others are compared.
+
+    AssertionError: NaN in both at the same place, and not `nan`.
+    """
+    gaps = jax.tree.map(lambda x, y: _leaf_gap(x, y, relative, nan), a, b)
+    return max(jax.tree.leaves(gaps), default=0.0)
+
+
+def _leaf_gap(a: Any, b: Any, relative: bool, nan: bool) -> float:
+    a, b = np.broadcast_arrays(np.asarray(a, np.float64), np.asarray(b, np.float64))
+    neither = np.isnan(a) & np.isnan(b)
+    if neither.any() and not nan:
+        raise AssertionError(f"{neither.sum()} of {neither.size} numbers are NaN in both arrays")
+    with np.errstate(invalid="ignore"):  # infinity less infinity
+        apart = np.where((a == b) | neither, 0.0, np.abs(a - b))
+    size = np.max(np.abs(a), where=np.isfinite(a), initial=1.0) if relative else 1.0
+    return float(np.max(np.where(np.isnan(apart), np.inf, apart / size), initial=0.0))

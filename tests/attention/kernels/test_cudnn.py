@@ -69,7 +69,7 @@ def test_it_is_dense_attention(options):
     options = dict(options)
     exact = run("dense", **{**options, "dtype": "float32"})
     dense, actual = gap(exact, run("dense", **options)), gap(exact, on_gpu(**options))
-    assert actual < 1.5 * dense
+    assert actual < 1.5 * dense < 1
     for x in on_gpu(**options)[1][: 1 if "keys" in options else 3]:
         padded = np.broadcast_to(options.get("segments", ENDS) == 0, (2, TIME))
         assert (np.asarray(x, np.float32)[padded] == 0).all(), "of tokens of padding"

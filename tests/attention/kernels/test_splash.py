@@ -78,7 +78,7 @@ SPLASH = {
 @pytest.mark.parametrize("options", SPLASH.values(), ids=list(SPLASH))
 def test_it_is_dense_attention(options):
     actual = on_tpu(**options)
-    assert max(gaps(actual, run("dense", **options))) < 2e-6
+    assert np.max(gaps(actual, run("dense", **options))) < 2e-6
     for x in actual:
         assert (np.asarray(x)[options.get("segments", SEGMENTS) == 0] == 0).all(), "of padding"
 

@@ -24,6 +24,7 @@ from posenc_jax.lab.hosts import exit_status
 from posenc_jax.lab.model import transformer
 from posenc_jax.lab.training import evaluation
 from scripts.board import unpack
+from tests.support.catalogue import gap
 
 DIMS = Dims(64, 4, 16, 2)
 
@@ -224,8 +225,7 @@ def test_a_training_ends_when_the_task_is_learned(trainer):
     shorter = config.model_copy(update={"train": config.train.model_copy(
         update={"steps": fast.steps, "learned": 2.0})})  # fmt: skip
     (whole,) = training.Trainings(model, shorter.train).runs(examples, [(0.01, 0)])
-    same = jax.tree.map(lambda a, b: float(np.abs(a - b).max()), fast.params, whole.params)
-    assert max(jax.tree.leaves(same)) == 0.0, "as a budget of so many steps"
+    assert gap(fast.params, whole.params) == 0.0, "as a budget of so many steps"
 
 
 @pytest.mark.thorough
@@ -250,8 +250,7 @@ def test_runs_together_are_the_runs_one_by_one(trainer):
         together = list(trained.runs(examples, trials))
     for one, other in zip(alone, together, strict=True):
         assert one[:5] == other[:5]
-        gaps = jax.tree.map(lambda a, b: float(np.abs(a - b).max()), one.params, other.params)
-        assert max(jax.tree.leaves(gaps)) < 1e-4
+        assert gap(one.params, other.params) < 1e-4
     assert alone[0].steps != alone[1].steps, "control: the one that learns first waits"
 
 

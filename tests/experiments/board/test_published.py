@@ -3,7 +3,6 @@
 import importlib
 from pathlib import Path
 
-import jax
 import numpy as np
 import pytest
 from scipy.stats import kendalltau
@@ -32,6 +31,7 @@ from posenc_jax import encodings
 from posenc_jax.lab.report import document as page
 from posenc_jax.lab.runs import StoredRun
 from posenc_jax.lab.summary import Summary
+from tests.support.catalogue import gap
 
 PAPER = {"a": 4.0, "b": 3.0, "c": 2.0, "d": 1.0}
 
@@ -162,9 +162,6 @@ def test_weights_at_a_budget_are_those_of_a_training_with_this_budget_alone():
     task, examples = settings_examples.examples_of(TINY, plan, 8)
     programs = Programs(settings_examples.model_of(TINY, "rope", task), plan)
     both = list(training.at_budgets(programs, examples, plan, 0.01, 0))
-    gap = lambda a, b: max(
-        jax.tree.leaves(jax.tree.map(lambda x, y: float(abs(x - y).max()), a, b))
-    )
     for at, actual in zip(plan.budgets, both, strict=True):
         (alone,) = training.at_budgets(programs, examples, plan._replace(budgets=(at,)), 0.01, 0)
         assert gap(actual, alone) == 0

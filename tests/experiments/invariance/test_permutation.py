@@ -46,6 +46,34 @@ def test_the_largest_does_not_pass_over_a_nan():
     assert largest(gap.at[3].set(2.0)) == 2.0
 
 
+def test_packed_rows_of_small_models_are_those_of_released_encoders():
+    """`_gaps`, whose source is hashed, and `permuted` with `moved`, to the bit."""
+    rows = {}
+
+    class Seen:
+        """Logits that depend on tokens, positions and columns: no row is equivariant."""
+
+        def apply(self, params, tokens_RT, at):
+            rows.update(tokens_RT=tokens_RT, at=at)
+            column_1T = jnp.arange(tokens_RT.shape[1])[None]
+            x_RT = jnp.sin((tokens_RT % 1000 + 2 * at.pos_BT + params * column_1T).astype(float))
+            return jnp.stack([x_RT, x_RT**2], axis=-1)
+
+    many = ORDER.model_copy(update={"symbols": 2**30})  # so that no token is drawn twice
+    setting, lengths = SETTING._replace(order=many), [5, 2, 9]
+    actual_L2 = order_tasks._gaps(setting, row("nope"), Seen(), lengths, 3)
+    tokens_RT, at = np.asarray(rows["tokens_RT"]), rows["at"]
+    places = {token: n for n, token in enumerate(tokens_RT[0].tolist())}
+    assert len(places) == sum(lengths)
+    order_PT = np.array([[places[t] for t in r] for r in tokens_RT[1:].tolist()], np.int32)
+    order_RT, other = order_tasks.permuted(jnp.asarray(order_PT[:2]), lengths, axes=1)
+    np.testing.assert_array_equal(tokens_RT, tokens_RT[0][order_RT])
+    assert jax.tree.all(jax.tree.map(lambda a, b: bool((a == b).all()), at, other))
+    moved_L2 = order_tasks.moved(Seen().apply(3, tokens_RT, at), order_RT, lengths)
+    np.testing.assert_array_equal(actual_L2, moved_L2)
+    assert (np.asarray(actual_L2) > 0.1).all(), "control: something moves"
+
+
 def row(name, label=None, kind="encoder"):
     shown, encoding = small_encoding(name, {})
     return Subject(label or shown, encoding, kind, 1)

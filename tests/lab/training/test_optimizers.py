@@ -15,6 +15,7 @@ from posenc_jax.lab.hosts.fast_training import pack, unpack
 from posenc_jax.lab.model import transformer
 from posenc_jax.lab.training import loop, optimizers
 from posenc_jax.options import FieldError
+from tests.support.catalogue import gap
 
 KEYS = jax.random.split(jax.random.key(0), 8)
 PARAMS = {
@@ -49,11 +50,6 @@ def steps(tx, packed):
             updates, state = tx.update(packed_tree(grads), state, params)
             params = optax.apply_updates(params, updates)
     return unpack(params)
-
-
-def gap(a, b):
-    return max(float(jnp.abs(x - y).max()) for x, y in zip(*map(jax.tree.leaves, (a, b)),
-                                                           strict=True))  # fmt: skip
 
 
 @pytest.mark.thorough
