@@ -25,6 +25,7 @@ from posenc_jax.lab.runs.checkpoints import named_leaves
 from posenc_jax.options import FieldError
 from scripts import evaluate, report
 from tests.support import ROOT
+from tests.support.small_runs import COMPARISONS, small
 
 
 def tiny(**fields: Any):
@@ -50,29 +51,6 @@ def hashes(folder: Path) -> dict[str, str]:
         for path in sorted(folder.rglob("*"))
         if path.is_file() and path.relative_to(folder).parts[0] != "evaluations"
     }
-
-
-# Two encodings, of which one may have two rows, and the words of the config before them.
-COMPARISONS = {
-    "classification": ("", "nope,rope"),
-    "completion": ("", "nope,rope"),
-    "dna": ("", "nope,rope"),
-    "images": ("", "nope,axial"),
-    "long_memory": ("", "nope,rope"),
-    "multimodal": ("", "nope,rope"),
-    "translation": ("", "nope,rope"),
-    "vision": ("where,", "nope,swin_2d"),
-}
-
-
-def tiny_comparison(name: str) -> dict[str, Any]:
-    """Two seeds of the quick config, with four steps."""
-    words, methods = COMPARISONS[name]
-    config = importlib.import_module(f"configs.{name}").get_config(f"{words}{methods},quick")
-    config.train.update(steps=4, chunk=2, batch=4, warmup=1)
-    config.eval.lengths = (config.train.length,)
-    config.checkpoint.at = (2,)
-    return config.to_dict()
 
 
 class Killed(BaseException):
@@ -184,7 +162,7 @@ def test_a_kept_step_is_evaluated_as_the_training_was_then(run):
 def test_every_comparison_is_evaluated_and_loaded_again(name, tmp_path, capsys):
     """Also the rows of one encoding that has several."""
     folder = tmp_path / "run"
-    experiments.prepare(tiny_comparison(name), str(folder))()
+    experiments.prepare(small(name), str(folder))()
     before, config = hashes(folder), loading.read_config(folder)
     wanted, again = runs.read(folder), lab.evaluate(folder)
     assert values(again.records) == values(wanted.records) != {}
@@ -269,7 +247,7 @@ def test_a_run_that_was_killed_before_its_first_checkpoint_is_one_line(
 
 def test_an_encoding_is_evaluated_when_all_its_rows_have_a_checkpoint(tmp_path, monkeypatch):
     """The weights of one row would else be read as those of the other, at other positions."""
-    folder, config = tmp_path / "run", tiny_comparison("multimodal")
+    folder, config = tmp_path / "run", small("multimodal")
     config["encoding"]["name"] = "rope"  # by index, and on time
     killed_at(monkeypatch, "training", 3, config, folder)
     assert source.steps(folder, "rope") == [2, 4]
