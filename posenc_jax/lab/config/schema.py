@@ -230,7 +230,8 @@ class TrainConfig(Part):
 class CheckpointConfig(Part):
     """Checkpoints: the seconds between two (0: one after each chunk), and how many are kept.
 
-    at: steps, each the last of a chunk, whose checkpoints are kept as well, and never deleted.
+    at: steps, each the last of a chunk, whose checkpoints are kept as well, and never deleted. The
+      last of these before a rate that was constant falls is kept anyway, see `wsd`.
     """
 
     seconds: NonNegativeFloat = 60.0

@@ -129,6 +129,20 @@ def _rates_of(config: TrainConfig) -> Callable[[range], np.ndarray]:
     return by_step(schedule(config))
 
 
+def before_fall(config: TrainConfig) -> int:
+    """The last end of a chunk whose steps so far have the rates of a longer training too, since the
+    rate is constant after the warm-up; 0 if there is none, as of a rate that falls all the time.
+    """
+    after_N = rates(config, range(min(config.warmup, config.steps), config.steps))
+    constant = len(after_N)
+    if falls := np.flatnonzero(after_N != after_N[:1]).tolist():
+        constant = falls[0]
+    steps = config.warmup + constant
+    if constant < 2 or steps >= config.steps:
+        return config.steps if constant > 1 else 0
+    return steps - steps % config.chunk
+
+
 def by_step(schedule: optax.Schedule) -> Callable[[range], np.ndarray]:
     """The function (steps) -> their learning rates, float32 [N].
 

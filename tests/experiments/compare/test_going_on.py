@@ -13,6 +13,7 @@ import experiments
 from posenc_jax.lab import runs
 from posenc_jax.lab.model import pretrained
 from posenc_jax.lab.runs.checkpoints import Checkpoints
+from posenc_jax.lab.runs.source import steps as checkpointed_steps
 from posenc_jax.options import FieldError
 from tests.experiments.compare.test_loading import killed_at, tiny, values
 
@@ -41,6 +42,17 @@ def leaves(folder: Path, step: int) -> dict[str, np.ndarray]:
 @pytest.fixture(scope="module")
 def source(tmp_path_factory) -> Path:
     return run(tmp_path_factory.mktemp("runs") / "source")
+
+
+def test_the_checkpoint_before_a_fall_is_kept_and_of_a_cosine_the_last_alone(tmp_path):
+    def steps(schedule):
+        config, folder = config_of(8) | {"checkpoint": {}}, tmp_path / schedule["name"]
+        config["train"]["schedule"] = schedule
+        experiments.prepare(config, str(folder))()
+        return checkpointed_steps(folder, "rope")
+
+    assert steps(WSD) == [4, 8]
+    assert steps({"name": "cosine"}) == [8], "control"
 
 
 @pytest.mark.thorough
