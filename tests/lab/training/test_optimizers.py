@@ -149,6 +149,23 @@ def test_weight_decay_is_of_matrices_and_not_of_the_gradient(name):
     assert float((matrix * PARAMS["block"]["kernel"]).sum()) < 0
 
 
+@pytest.mark.parametrize("name", ["adamw", "adafactor", "muon"])
+def test_leaves_under_undecayed_names_have_no_weight_decay_and_the_others_are_as_without(name):
+    def updates(**more):
+        tx = optimizers.make(optax.constant_schedule(0.1), 1.0, 0.1, named(name), **more)
+        with jax.numpy_dtype_promotion("standard"):
+            return tx.update(GRADS[0], tx.init(PARAMS), PARAMS)[0], tx.elementwise
+
+    (plain, packed), (spared, spared_packed) = updates(), updates(undecayed=("embed",))
+    assert gap(spared["block"], plain["block"]) == 0
+    wanted = plain["embed"] + 0.1 * 0.1 * PARAMS["embed"]
+    np.testing.assert_allclose(spared["embed"], wanted, rtol=1e-5, atol=1e-7)
+    assert gap(spared["embed"], plain["embed"]) > 1e-3, "control"
+    assert (packed, spared_packed) == (name == "adamw", False), "one array has no paths"
+    with pytest.raises(FieldError, match=r"^train.undecayed: no weights are under 'embd'; did you"):
+        updates(undecayed=("embd",))
+
+
 def test_muon_makes_matrices_inside_the_model_orthogonal():
     tx = optimizers.make(optax.constant_schedule(1.0), 1e9, 1e-9, named("muon", nesterov=False))
     with jax.numpy_dtype_promotion("standard"):
