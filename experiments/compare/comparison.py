@@ -23,7 +23,7 @@ from posenc_jax.lab.summary import Summary
 from posenc_jax.lab.tasks.shuffled import shuffled
 from posenc_jax.lab.training.evaluation import DoesNotFit, Evaluator, records
 from posenc_jax.lab.training.loop import train
-from posenc_jax.lab.training.optimizers import rates
+from posenc_jax.lab.training.optimizers import before_fall, rates
 from posenc_jax.lab.training.progress import Progress
 from posenc_jax.lab.training.step import State
 from posenc_jax.lab.training.throughput import Meter, work
@@ -202,7 +202,7 @@ def train_row(config: schema.TrainedConfig, row: Row, run: runs.Run) -> State:
     profile = run.path / "profile" / folder_name(name) if config.profile else None
     steps, ahead = config.train.steps, ThreadPoolExecutor(1, "compiling")
     with (
-        runs.StageCheckpoints(run, name, steps, config.checkpoint) as checkpoints,
+        runs.StageCheckpoints(run, name, steps, _checkpoints(config)) as checkpoints,
         Progress(steps, f"train {name}") as progress,
     ):
         try:
@@ -215,6 +215,12 @@ def train_row(config: schema.TrainedConfig, row: Row, run: runs.Run) -> State:
             ahead.shutdown(wait=False, cancel_futures=True)
         run.end(name)
     return state
+
+
+def _checkpoints(config: schema.TrainedConfig) -> schema.CheckpointConfig:
+    """Those of the config, and the one before the rate falls, from which a training is extended."""
+    kept = {*config.checkpoint.at, before_fall(config.train)} - {0}
+    return config.checkpoint.model_copy(update={"at": tuple(sorted(kept))})
 
 
 def _validate(config, task, valid: Evaluator, labels, run: runs.Run, state: State, step: int):

@@ -16,6 +16,7 @@ _SHUFFLED = ", shuffled"
 class Config(schema.TrainedConfig):
     """A row of the results is one encoding; the weights of each are evaluated as `eval` says."""
 
+    several_processes = True
     mostly_compiles = True
 
     eval: schema.EvalConfig

@@ -9,7 +9,7 @@ import jax
 import experiments
 from experiments.compare.comparison import Row
 from experiments.compare.fields import Config
-from experiments.compare.start import as_tuples
+from experiments.compare.start import as_tuples, class_of
 from posenc_jax.encoding import Encoding
 from posenc_jax.lab import runs, tasks
 from posenc_jax.lab.hosts.files import folder_name
@@ -65,6 +65,8 @@ def load(
     config = read_config(path)
     row = _row(path, config, encoding)
     checkpoint = source.find(path, row.name, step)
+    if step is None:
+        _say_unfinished(config, checkpoint.described(), checkpoint.step)
     trained, leaves = source.seeds(checkpoint), source.read_weights(checkpoint)
     seed = trained[0] if seed is None else seed
     if seed not in trained:
@@ -77,13 +79,13 @@ def load(
 def read_config(run: Path) -> Config:
     """The config of a stored run, whose own modules are imported first.
 
-    FieldError: the folder holds no run, or one that keeps no weights.
+    FieldError: the folder holds no run, or one of an experiment that is no comparison.
     """
     content, environment = source.stored_config(run)
+    class_of(content, run, Config)
     experiments.load_modules(run, content, environment)
     config = experiments.check(as_tuples(content))
-    if not isinstance(config, Config):
-        raise FieldError("run", f"{run}: {config.experiment} keeps no weights")
+    assert isinstance(config, Config)
     return config
 
 
@@ -147,15 +149,18 @@ def evaluation(
 ) -> tuple[dict[str, Any], Path]:
     """The config of an evaluation, and its folder; arguments as of `evaluate`."""
     before = read_config(run)
-    trained = {name: source.steps(run, name) for name in before.encoding.names}
+    trained = {name: _steps(run, before, name) for name in before.encoding.names}
     if encoding and encoding not in trained:
         raise FieldError(
             "encoding", f"{run} did not train {encoding!r}{choices_for(encoding, trained)}"
         )
     every = sorted({n for name, steps in trained.items() for n in steps if encoding in ("", name)})
-    if not every or step not in (None, *every):
-        has = f"; choices: {', '.join(map(str, every))}" if every else ""
-        raise FieldError("step", f"{step}: {run} has no such checkpoint{has}")
+    if not every:
+        of_encoding = f" of {encoding}" if encoding else ""
+        raise FieldError("run", f"{run} has no complete checkpoint{of_encoding}")
+    if step not in (None, *every):
+        choices = ", ".join(map(str, every))
+        raise FieldError("step", f"{step}: {run} has no such checkpoint; choices: {choices}")
     done = every[-1] if step is None else step
     chosen = [n for n, steps in trained.items() if done in steps and encoding in ("", n)]
     if encodings and len(chosen) > 1:
@@ -163,6 +168,8 @@ def evaluation(
         raise FieldError("encoding", reason)
     if left := [n for n in trained if n not in chosen and not encoding]:
         print(f"{run}: no checkpoint at step {done} of {', '.join(left)}, left out", flush=True)
+    if step is None and _say_unfinished(before, f"{run}, {', '.join(chosen)} at step {done}", done):
+        step = done  # the finished run can be evaluated beside it
     parts = [encoding, f"step{step}" if step else "", *map(str, lengths), *encodings]
     own_name = "-".join(filter(None, parts)) or "again"
     workdir = run / EVALUATIONS / folder_name(name or own_name)
@@ -176,6 +183,21 @@ def evaluation(
     config["checkpoint"] = {}
     config["profile"] = False
     return config, workdir
+
+
+def _steps(run: Path, config: Config, encoding: str) -> list[int]:
+    """The steps that every row of an encoding has a complete checkpoint of, ascending."""
+    alone = config.encoding.model_copy(update={"name": encoding})
+    rows = config.model_copy(update={"encoding": alone}).row_names
+    return sorted(set.intersection(*({*source.steps(run, row)} for row in rows)))
+
+
+def _say_unfinished(config: Config, checkpoint: str, step: int) -> bool:
+    """Prints that weights are those of a training that has not ended; returns whether they are."""
+    steps = config.train.steps
+    if step < steps:
+        print(f"{checkpoint} of {steps}: the training has not ended", flush=True)
+    return step < steps
 
 
 def _path_in(workdir: Path, run: Path) -> str:

@@ -10,7 +10,7 @@ and the hash of the checkpoint.
 import hashlib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -56,7 +56,7 @@ def check(config: schema.TrainedConfig, workdir: Path) -> None:
         _check_huggingface(start)
         return
     before = _stored(folder)
-    checkpoints = {name: find(start, name) for name in config.encoding.names}
+    checkpoints = {name: find(start, name) for name in config.row_names}
     for seed in config.seed_range:
         if seed not in before.seed_range:
             has = f"{before.seed_range.start} to {before.seed_range.stop - 1}"
@@ -136,12 +136,28 @@ def _stored(folder: Path) -> schema.TrainedConfig:
     """The config of the run in a folder, with the defaults of fields that are newer than it."""
     with inside("start"):
         content, _ = source.stored_config(folder)
+        kind = class_of(content, folder, schema.TrainedConfig)
     with inside("start", "run"):
-        kind = experiments.config_class(content.get("experiment"))
-        config = schema.check(kind, as_tuples(content))
-    if not isinstance(config, schema.TrainedConfig):
-        raise FieldError(("start", "run"), f"{folder}: {config.experiment} keeps no weights")
-    return config
+        return schema.check(kind, as_tuples(content))
+
+
+C = TypeVar("C", bound=schema.TrainedConfig)
+
+
+def class_of(content: Mapping[str, Any], run: Path, wanted: type[C]) -> type[C]:
+    """The `Config` of a stored run's experiment.
+
+    FieldError: of the field `run`: it is not one of the experiments whose class is `wanted`, which
+    are those that keep the models of their rows.
+    """
+    name = content.get("experiment")
+    with inside("run"):
+        kind = experiments.config_class(name)
+    if not issubclass(kind, wanted):
+        keep = [n for n in experiments.names() if issubclass(experiments.config_class(n), wanted)]
+        reason = f"{name} keeps no models; experiments that do: {', '.join(keep)}"
+        raise FieldError("run", f"{run}: {reason}")
+    return kind
 
 
 def as_tuples(value: Any) -> Any:
@@ -173,7 +189,7 @@ def _check_goes_on(
     """
     from posenc_jax.lab.training.optimizers import rates
 
-    if checkpoint.stage != name:
+    if checkpoint.stage != source.stage_name(name):
         reason = f"{name} is not {checkpoint.stage}, whose training would go on"
         raise FieldError("encoding.name", f"{reason}; use start.what='weights'")
     steps, done = config.train.steps, checkpoint.step

@@ -76,6 +76,7 @@ class Config(schema.ExperimentConfig):
     task: a text; `stretch` is the number of bytes that are read.
     """
 
+    several_processes = True
     mostly_compiles = True
 
     seeds: schema.Few = 1

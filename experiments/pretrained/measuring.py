@@ -15,6 +15,8 @@ from tokenizers import Tokenizer
 from experiments.pretrained import prompts
 from experiments.pretrained.config import Config
 from experiments.pretrained.text import Text
+from posenc_jax.lab.hosts.devices import replicated
+from posenc_jax.lab.hosts.processes import fetch
 from posenc_jax.lab.metrics import cross_entropy, is_right
 from posenc_jax.lab.model.transformer import Model
 from posenc_jax.lab.runs import Record, seed_records
@@ -50,7 +52,7 @@ def forward(model: Model, **form: Any) -> Any:
         logits_BTV = model.apply(params, inputs_BT, full(*inputs_BT.shape), **form)
         return cross_entropy(logits_BTV, target_BT), is_right(logits_BTV, target_BT)
 
-    return jax.jit(read)
+    return jax.jit(read, out_shardings=replicated())
 
 
 def scorer(model: Model, tokens: int) -> Score:
@@ -64,9 +66,7 @@ def scorer(model: Model, tokens: int) -> Score:
         count, time = len(id_NT), id_NT.shape[1] - 1
         size = min(max(1, tokens // time), count)
         filled = np.pad(id_NT, ((0, -count % size), (0, 0)), mode="edge")
-        found = [
-            jax.device_get(group(params, part)) for part in np.split(filled, len(filled) // size)
-        ]
+        found = [fetch(group(params, part)) for part in np.split(filled, len(filled) // size)]
         nats, right = (np.concatenate(parts)[:count] for parts in zip(*found, strict=True))
         return nats, right
 

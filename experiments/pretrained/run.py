@@ -26,7 +26,7 @@ from posenc_jax.lab.training.progress import Progress
 
 
 def measure(config: Config, run: runs.Run) -> Summary:
-    """Measures every row; returns the summary."""
+    """Measures every row; returns the summary, an empty one in a process that has no records."""
     found = extensions(config)
     words = pretrained.tokenizer(config.folder)
     task = tasks.make(config.task.name, **config.task.options)
@@ -50,6 +50,8 @@ def measure(config: Config, run: runs.Run) -> Summary:
     for name in config.train.rows if config.train.steps else ():
         for seed in config.seed_range:
             measurer.tuned_row(name, loaded.params, seed)
+    if not run.is_writer:
+        return Summary()
     return summarise(config, run.records(), found.length)
 
 

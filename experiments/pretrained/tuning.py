@@ -11,6 +11,8 @@ import optax
 from experiments.pretrained.config import Config
 from posenc_jax.backends.target import target
 from posenc_jax.lab.config.schema import NamedConfig
+from posenc_jax.lab.hosts import processes
+from posenc_jax.lab.hosts.devices import batch_sharding
 from posenc_jax.lab.model.transformer import Model
 from posenc_jax.lab.tasks.task import Batch
 from posenc_jax.lab.training import optimizers
@@ -58,15 +60,29 @@ def tuned(
         remat="nothing" if train.remat else None,
     )
     state = trainer.start([seed], params=jax.tree.map(lambda leaf: leaf[None], params))
-    # One seed, one step.
-    batches = lambda steps: jax.tree.map(lambda x: x[None, None], _batch(rows(steps.start)))
+    batches = lambda steps: _placed(_batch(rows(steps.start)))
 
     def each_step(state, step, metrics) -> None:
-        refuse_not_finite(jax.device_get(metrics), [seed])
-        read(step, float(metrics["loss"][0, 0]))
+        values = processes.fetch(metrics)
+        refuse_not_finite(values, [seed])
+        read(step, float(values["loss"][0, 0]))
 
     state = fit(trainer.advance, trainer.rates, state, train.steps, 1, batches, after=each_step)
     return jax.tree.map(lambda leaf: leaf[0], state.params)
+
+
+def _placed(batch: Batch) -> Batch:
+    """The batch as those of one seed at one step, [1, 1, B, ...], spread over the devices of all
+    processes if there are several.
+    """
+
+    def leaf_placed(leaf: jax.Array) -> jax.Array:
+        of_step = leaf[None, None]
+        if not processes.is_multiprocess():
+            return of_step
+        return processes.place(of_step, batch_sharding(of_step.shape))
+
+    return jax.tree.map(leaf_placed, batch)
 
 
 def _batch(id_BT: np.ndarray) -> Batch:

@@ -4,13 +4,12 @@ They share the rows of every batch and, with FSDP, the parameters and the optimi
 neither can do a step alone.
 """
 
-import socket
 import time
 from pathlib import Path
 
 import pytest
 
-from tests.support.train_process import TINY, TrainProcess, complete, errors, whole
+from tests.support.train_process import TINY, TrainProcess, complete, errors, shared, whole
 
 pytestmark = pytest.mark.thorough
 LIMIT, SIGNAL_LIMIT = 60.0, 10.0  # seconds: after a loss, after a signal
@@ -97,23 +96,5 @@ def start(
     without: str = "",
 ) -> list[TrainProcess]:
     """Starts the processes of one run; those of `which` have the failpoint `at`."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        address = f"127.0.0.1:{free.getsockname()[1]}"
-    return [
-        TrainProcess(
-            workdir,
-            *flags,
-            config=SHARED,
-            cores=(process,),
-            log=f"{workdir}.{process}",
-            without=without,
-            failpoint=at if process in which else "",
-            environment={
-                "JAX_NUM_PROCESSES": str(PROCESSES),
-                "JAX_PROCESS_ID": str(process),
-                "JAX_COORDINATOR_ADDRESS": address,
-            },
-        )
-        for process in range(PROCESSES)
-    ]
+    failpoints = dict.fromkeys(which, at)
+    return shared(workdir, *flags, count=PROCESSES, at=failpoints, config=SHARED, without=without)

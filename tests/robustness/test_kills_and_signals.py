@@ -78,6 +78,7 @@ def test_a_run_killed_and_interrupted_ends_in_the_same_bits(tmp_path):
 OPTIMIZERS = {
     "muon": ("--config.train.optimizer.name=muon",),
     "wsd": ("--config.train.schedule.name=wsd", "--config.checkpoint.at=(6,)"),
+    "adafactor": ("--config.train.optimizer.name=adafactor",),
     "average": ("--config.train.average=4",),
 }
 

@@ -6,6 +6,7 @@ import os
 import resource
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -13,7 +14,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from posenc_jax.lab.hosts import devices
+from posenc_jax.lab.hosts import devices, processes
 from posenc_jax.lab.runs.checkpoints import Checkpoints
 from posenc_jax.lab.runs.records import TIMES, parse
 from tests.support import ROOT
@@ -45,6 +46,7 @@ class TrainProcess:
 
     workdir: the folder of the run.
     flags: given after `config`.
+    program: in place of train.py, with the same arguments.
     cores: the process is pinned to these, counted from the core of this worker of pytest: XLA gives
       the same bits on one core.
     without: the name of a function of unprotected.py, whose protection is switched off.
@@ -58,6 +60,7 @@ class TrainProcess:
         workdir: Path,
         *flags: str,
         config: tuple[str, ...] = TINY,
+        program: tuple[str, ...] = ("train.py",),
         cores: tuple[int, ...] = (0,),
         without: str = "",
         file_bytes: int = 0,
@@ -66,8 +69,8 @@ class TrainProcess:
         compiled: Path | None = None,
         environment: Mapping[str, str] | None = None,
     ):
-        unprotected = ["-m", "tests.support.unprotected", without]
-        program = unprotected if without else ["train.py"]
+        if without:
+            program = "-m", "tests.support.unprotected", without
         usable, first = devices.cores(), int(os.environ.get("PYTEST_XDIST_WORKER", "gw0")[2:])
         self.workdir = workdir
         self._out, self._err = Path(f"{log or workdir}.out"), Path(f"{log or workdir}.err")
@@ -102,6 +105,34 @@ class TrainProcess:
     def output(self) -> str:
         """Returns its output so far, of both streams."""
         return self._out.read_text() + self._err.read_text()
+
+
+def shared(
+    workdir: Path,
+    *flags: str,
+    count: int = 2,
+    at: Mapping[int, str] | None = None,
+    **how: Any,
+) -> list[TrainProcess]:
+    """The processes of one run, each on a core of its own.
+
+    at: the failpoints of some of them.
+    """
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{free.getsockname()[1]}"
+    return [
+        TrainProcess(
+            workdir,
+            *flags,
+            cores=(process,),
+            log=f"{workdir}.{process}",
+            failpoint=(at or {}).get(process, ""),
+            environment=dict(zip(processes.OURS, (str(count), str(process), address), strict=True)),
+            **how,
+        )
+        for process in range(count)
+    ]
 
 
 def own_compiled(workdir: Path, at: str | float) -> Path | None:

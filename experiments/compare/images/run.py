@@ -24,7 +24,8 @@ from posenc_jax.lab.training.evaluation import Evaluator, records
 def measure(config: Config, run: runs.Run) -> Summary:
     """Trains and tests every method; returns the summary."""
     task = make_task(config)
-    _save_shown(config, task, run)
+    if run.is_writer:
+        _save_shown(config, task, run)
     return compare(config, run, task, partial(rows, config))
 
 

@@ -16,7 +16,6 @@ from posenc_jax.options import FieldError
 class Config(fields.Config):
     """By default RoPE on the bytes of the standard library."""
 
-    several_processes = True
     mostly_compiles = False
 
     encoding: schema.EncodingConfig = schema.EncodingConfig(name="rope")

@@ -22,6 +22,7 @@ from posenc_jax.lab.metrics import Sums
 from posenc_jax.lab.model.transformer import Model
 from posenc_jax.lab.tasks.recall import lookup_distance
 from posenc_jax.lab.tasks.task import Batch, Task
+from posenc_jax.lab.training.evaluation import shared_data
 
 LOOKUP = "lookup"
 LEAST = 20  # answers of a range of distances that is reported
@@ -53,6 +54,7 @@ class Documents:
     def __init__(self, config: Config, task: Task, models: Mapping[str, Model]):
         """models: of each way, with one tree of weights."""
         self._config, self._task, self._models = config, task, models
+        self._data = shared_data(task)
         self._program: Any = None
         self._compiling = threading.Lock()
 
@@ -61,14 +63,14 @@ class Documents:
         run = jax.jit(partial(self._sums, length), out_shardings=replicated())
         with self._compiling:
             if self._program is None:
-                inputs = params, self._task.data, self._index_GB(length)
+                inputs = params, self._data, self._index_GB(length)
                 self._program = run.lower(*inputs).compile()
             return self._program
 
     def __call__(self, params: Any, length: int) -> dict[str, Recalled]:
         """The sums of each way; leaves of `params` and of the result lead with S."""
         program = self.compile(params, length)
-        return fetch(program(params, self._task.data, self._index_GB(length)))
+        return fetch(program(params, self._data, self._index_GB(length)))
 
     def _index_GB(self, length: int) -> np.ndarray:
         """The numbers of the documents, in groups; there are `_documents(length)`."""

@@ -16,6 +16,7 @@ from posenc_jax.lab.model.decoding import greedy
 from posenc_jax.lab.model.transformer import Model
 from posenc_jax.lab.tasks.question_answer import text
 from posenc_jax.lab.tasks.task import EOS, SEP, Pair
+from posenc_jax.lab.training.evaluation import shared_data
 from posenc_jax.layout import full
 
 
@@ -30,12 +31,13 @@ class Translator:
         self._task, self._width = task, int(task.width(max(config.eval.lengths)))
         self._rows = min(config.eval.examples, max(1, config.eval.tokens // self._width))
         self._of_bytes, self._metric = _of_bytes(config), _bleu(config)
+        self._data = shared_data(task)
         self._decode = jax.jit(self._decoded(model), out_shardings=replicated())
 
     def __call__(self, params: Any, size: int) -> list[float]:
         """BLEU, 0 to 100, of each seed's translations of one size; params [S, ...]."""
         rows = min(self._rows, self._task.examples(size) or self._rows)
-        inputs = params, self._task.data, np.int32(size)
+        inputs = params, self._data, np.int32(size)
         token_SBN, target_BT, answer_BT = fetch(self._decode(*inputs))
         wanted = [self._text(t_T[a_T]) for t_T, a_T in zip(target_BT, answer_BT, strict=True)][
             :rows

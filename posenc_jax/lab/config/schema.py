@@ -190,8 +190,9 @@ class TrainConfig(Part):
     the weights give, so that no product with weights is computed twice.
 
     The learning rate rises to `lr` in `warmup` steps, then follows the `schedule`; gradients are
-    clipped to a global norm of `clip`; `decay` is the weight decay of matrices. Names and options
-    of optimizers and schedules: `posenc_jax/lab/training/optimizers.py`.
+    clipped to a global norm of `clip`; `decay` is the weight decay of matrices, but for those
+    under a name of `undecayed` in the tree of weights, such as "embed" or "encoding". Names and
+    options of optimizers and schedules: `posenc_jax/lab/training/optimizers.py`.
 
     With `average` N weights are averaged over the last N steps, exponentially (Polyak and Juditsky
     1992), and the average is what is evaluated; 0: the weights themselves.
@@ -204,6 +205,7 @@ class TrainConfig(Part):
     lr: PositiveFloat = 3e-3
     warmup: Whole = 25
     decay: NonNegativeFloat = 0.01
+    undecayed: Annotated[tuple[str, ...], Distinct] = ()
     clip: PositiveFloat = 1.0
     optimizer: NamedConfig = NamedConfig(name="adamw")
     schedule: NamedConfig = NamedConfig(name="cosine")
@@ -230,7 +232,8 @@ class TrainConfig(Part):
 class CheckpointConfig(Part):
     """Checkpoints: the seconds between two (0: one after each chunk), and how many are kept.
 
-    at: steps, each the last of a chunk, whose checkpoints are kept as well, and never deleted.
+    at: steps, each the last of a chunk, whose checkpoints are kept as well, and never deleted. The
+      last of these before a rate that was constant falls is kept anyway, see `wsd`.
     """
 
     seconds: NonNegativeFloat = 60.0

@@ -78,6 +78,15 @@ def expanded(path: str) -> Path:
     return full_path
 
 
+def looked_in(path: str | Path) -> str:
+    """ " in FOLDER" for a relative path, whose folder is where Python runs; "" for an absolute one.
+
+    It ends a line that says that there is nothing at the path.
+    """
+    is_relative = bool(str(path)) and not Path(path).expanduser().is_absolute()
+    return f" in {Path.cwd()}" if is_relative else ""
+
+
 def folder_name(name: str) -> str:
     """Returns the name if it is a portable name of one folder.
 

@@ -7,9 +7,9 @@ from typing import Any
 from posenc_jax.lab.config.schema import CheckpointConfig
 from posenc_jax.lab.hosts import processes, signals
 from posenc_jax.lab.hosts.exit_status import NotWritten
-from posenc_jax.lab.hosts.files import folder_name
 from posenc_jax.lab.runs.checkpoints import Checkpoints
 from posenc_jax.lab.runs.run import Run
+from posenc_jax.lab.runs.source import stage_folder
 
 
 class StageCheckpoints:
@@ -22,8 +22,7 @@ class StageCheckpoints:
     def __init__(self, run: Run, stage: str, steps: int, config: CheckpointConfig):
         self._run, self._stage, self._steps = run, stage, steps
         self._every, self._at, self._time = config.seconds, config.at, time.monotonic()
-        folder = run.path / "checkpoints" / folder_name(stage.replace(" ", "_"))
-        self._checkpoints = Checkpoints(folder, config.keep, config.at)
+        self._checkpoints = Checkpoints(stage_folder(run.path, stage), config.keep, config.at)
         self.step = 0
 
     def __enter__(self) -> "StageCheckpoints":

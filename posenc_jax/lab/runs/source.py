@@ -36,9 +36,14 @@ class Source(NamedTuple):
         return f"{self.run}, {self.stage} at step {self.step}" if self.stage else str(self.run)
 
 
+def stage_name(stage: str) -> str:
+    """The name of the folder of a stage's checkpoints. Refused: it cannot be a folder's."""
+    return folder_name(stage.replace(" ", "_"))
+
+
 def stage_folder(run: Path, stage: str) -> Path:
-    """The folder of the checkpoints of a stage. Refused: its name cannot be a folder's."""
-    return run / CHECKPOINTS / folder_name(stage.replace(" ", "_"))
+    """The folder of the checkpoints of a stage. Refused: as `stage_name`."""
+    return run / CHECKPOINTS / stage_name(stage)
 
 
 def stages(run: Path) -> list[str]:
@@ -83,14 +88,17 @@ def find(run: Path, stage: str, step: int | None = None) -> Source:
     """The checkpoint of a stage after `step` steps, by default the last.
 
     Raises:
-      FieldError: of the field `step`: there is none.
+      FieldError: of the field `run`: there is none; of the field `step`: not one of this step.
       Refused: it is damaged.
     """
     complete = steps(run, stage)
-    if not complete or (step is not None and step not in complete):
-        wanted = "" if step is None else f"{step}: "
-        has = f"; choices: {', '.join(map(str, complete))}" if complete else ""
-        raise FieldError("step", f"{wanted}{run} has no such checkpoint of {stage}{has}")
+    if not complete:
+        raise FieldError("run", f"{run} has no complete checkpoint of {stage}")
+    if step is not None and step not in complete:
+        choices = ", ".join(map(str, complete))
+        raise FieldError(
+            "step", f"{step}: {run} has no such checkpoint of {stage}; choices: {choices}"
+        )
     step = complete[-1] if step is None else step
     folder = stage_folder(run, stage) / str(step)
     try:
@@ -109,7 +117,7 @@ def find_stage(run: Path, stage: str, trained: str = "") -> str:
     FieldError: of the field `encoding`: there is none, or there are several.
     """
     has = stages(run)
-    wanted = folder_name((trained or stage).replace(" ", "_"))
+    wanted = stage_name(trained or stage)
     if wanted in has:
         return wanted
     if not has:

@@ -25,6 +25,7 @@ from typing import NamedTuple
 import numpy as np
 
 from posenc_jax.lab.hosts.exit_status import Stop
+from posenc_jax.lab.hosts.files import looked_in
 from posenc_jax.lab.tasks.catalog import register
 from posenc_jax.lab.tasks.task import SPLITS, Plan, Task, hash_split
 from posenc_jax.lab.tasks.text_windows import (
@@ -130,7 +131,7 @@ def files_at(path: str) -> Corpus:
     root = user_path(name, path)
     kind = path_kind(name, root) if path else "none"
     if kind == "none":
-        raise FieldError("task.name", f"{name}: no such file or folder")
+        raise FieldError("task.name", f"{name}: no such file or folder{looked_in(path)}")
     try:
         if kind == "folder":
             files = list(files_in(root))
@@ -179,7 +180,7 @@ def _fasta(path: str, stretch: int, masked: float) -> Plan:
     """The plan of the sequences of a FASTA file in upper case; headers are left out."""
     name = f"file:{path}"
     if path_kind(name, user_path(name, path)) == "none":
-        raise FieldError("task.name", f"{name}: no such file")
+        raise FieldError("task.name", f"{name}: no such file{looked_in(path)}")
     text, records = bytearray(), 0
     for record in fasta_records(name, path):
         text += document(record) if record else b""

@@ -66,7 +66,7 @@ class Evaluator:
         split: Literal["test", "valid"] = "test",
     ):
         self._model, self._task, self._config, self._split = model, task, config, split
-        self._data = on_every_device(task.data) if is_multiprocess() else task.data
+        self._data = shared_data(task)
         self._score = jax.jit(self._score_all, static_argnames="width", out_shardings=replicated())
         self._compiled: dict[tuple[int, int, int], Any] = {}
         self._compiling = threading.Lock()
@@ -150,6 +150,12 @@ class Evaluator:
         logits_BTV = self._model.apply(params, batch.tokens_BT, batch.layout)
         targets = batch.targets_BT, weights_BT, batch.bytes_BT
         return metrics.scores(scored(self._task), logits_BTV, *targets)
+
+
+def shared_data(task: Task) -> Any:
+    """The arrays of a task, which each process has whole, as a program of all processes reads
+    them."""
+    return on_every_device(task.data) if is_multiprocess() else task.data
 
 
 def scored(task: Task) -> tuple[str, ...]:

@@ -75,8 +75,9 @@ class Trainer:
         rate_S: factors of the seeds' updates. params: the weights to start from, leaves [S, ...],
         which stay as they are; None: initial ones.
         """
-        rates = None if rate_S is None else jnp.asarray(rate_S, jnp.float32)
-        state = self._start(jnp.asarray(seed_S, jnp.int32), rates, params)
+        # Of NumPy, because a program of several processes takes no arrays of one of them.
+        rates = None if rate_S is None else np.asarray(rate_S, np.float32)
+        state = self._start(np.asarray(seed_S, np.int32), rates, params)
         # A copy, because `advance` donates the state and a buffer cannot be donated twice.
         average = jax.tree.map(jnp.copy, state.params) if self._average else None
         return state._replace(average=average)

@@ -7,8 +7,8 @@ Before every optimizer gradients are clipped by their global norm. The weight de
 is decoupled from the gradient (Loshchilov and Hutter, arXiv 1711.05101), and is of matrices alone.
 """
 
-from collections.abc import Callable
-from functools import cache
+from collections.abc import Callable, Collection, Hashable
+from functools import cache, partial
 from typing import Annotated, Any, NamedTuple
 
 import jax
@@ -104,7 +104,7 @@ def check(config: TrainConfig) -> None:
 
 def optimizer(config: TrainConfig) -> Optimizer:
     """The optimizer of a training, with its schedule and clipping. FieldError: see `check`."""
-    return make(schedule(config), config.clip, config.decay, config.optimizer)
+    return make(schedule(config), config.clip, config.decay, config.optimizer, config.undecayed)
 
 
 def schedule(config: TrainConfig) -> optax.Schedule:
@@ -127,6 +127,20 @@ def rates(config: TrainConfig, steps: range) -> np.ndarray:
 @cache
 def _rates_of(config: TrainConfig) -> Callable[[range], np.ndarray]:
     return by_step(schedule(config))
+
+
+def before_fall(config: TrainConfig) -> int:
+    """The last end of a chunk whose steps so far have the rates of a longer training too, since the
+    rate is constant after the warm-up; 0 if there is none, as of a rate that falls all the time.
+    """
+    after_N = rates(config, range(min(config.warmup, config.steps), config.steps))
+    constant = len(after_N)
+    if falls := np.flatnonzero(after_N != after_N[:1]).tolist():
+        constant = falls[0]
+    steps = config.warmup + constant
+    if constant < 2 or steps >= config.steps:
+        return config.steps if constant > 1 else 0
+    return steps - steps % config.chunk
 
 
 def by_step(schedule: optax.Schedule) -> Callable[[range], np.ndarray]:
@@ -153,18 +167,51 @@ def by_step(schedule: optax.Schedule) -> Callable[[range], np.ndarray]:
 
 
 def make(
-    rate: optax.Schedule, clip: float, decay: float, config: NamedConfig | None = None
+    rate: optax.Schedule,
+    clip: float,
+    decay: float,
+    config: NamedConfig | None = None,
+    undecayed: Collection[str] = (),
 ) -> Optimizer:
-    """An optimizer by name after clipping by the global norm; AdamW by default."""
+    """An optimizer by name after clipping by the global norm; AdamW by default.
+
+    undecayed: names in the paths of leaves without weight decay.
+    """
     config = config or NamedConfig(name="adamw")
     options = _options("optimizer", OPTIMIZERS, config)
 
     def with_schedule(schedule: optax.Schedule) -> optax.GradientTransformation:
-        built = OPTIMIZERS[config.name](schedule, decay, **options)
+        with_decay = lambda decay: OPTIMIZERS[config.name](schedule, decay, **options)
+        built = with_decay(decay)
+        if undecayed:
+            both: dict[Hashable, Any] = {False: built, True: with_decay(0.0)}
+            built = optax.multi_transform(both, partial(_under, undecayed))
         return optax.chain(optax.clip_by_global_norm(clip), built)
 
     whole, at = with_schedule(rate), lambda rate: with_schedule(lambda step: rate)
-    return Optimizer(whole.init, whole.update, _ELEMENTWISE[config.name], rate, at)
+    # One array of all matrices has no paths.
+    elementwise = _ELEMENTWISE[config.name] and not undecayed
+    return Optimizer(whole.init, whole.update, elementwise, rate, at)
+
+
+def _names(path: Any) -> set[str]:
+    """The names of dictionary keys in the path of a leaf."""
+    return {getattr(key, "key", "") for key in path}
+
+
+def _under(names: Collection[str], params: Any) -> Any:
+    """The tree of the parameters with True for leaves that have one of the names in their path.
+
+    FieldError: a name that no path has.
+    """
+    paths = [_names(path) for path, _ in jax.tree_util.tree_leaves_with_path(params)]
+    known = sorted(set.union(*paths))
+    for name in names:
+        if name not in known:
+            reason = f"no weights are under {name!r}{choices_for(name, known)}"
+            raise FieldError(("train", "undecayed"), reason)
+    is_under = lambda path, leaf: not _names(path).isdisjoint(names)
+    return jax.tree_util.tree_map_with_path(is_under, params)
 
 
 def _options(field: str, table: dict[str, Any], config: NamedConfig) -> dict[str, Any]:
@@ -334,8 +381,7 @@ def _orthogonal(params: Any) -> Any:
     """Muon's dimension numbers for each leaf that it orthogonalises; None for the others."""
 
     def axes(path, leaf):
-        names = {getattr(key, "key", None) for key in path}
-        is_orthogonal = leaf.ndim == 2 and names.isdisjoint(_BY_ADAM)
+        is_orthogonal = leaf.ndim == 2 and _names(path).isdisjoint(_BY_ADAM)
         return optax.contrib.MuonDimensionNumbers() if is_orthogonal else None
 
     return jax.tree_util.tree_map_with_path(axes, params)

@@ -11,11 +11,11 @@ import pytest
 
 import experiments
 from posenc_jax.lab import runs
-from posenc_jax.lab.hosts import failpoints
 from posenc_jax.lab.model import pretrained
 from posenc_jax.lab.runs.checkpoints import Checkpoints
+from posenc_jax.lab.runs.source import steps as checkpointed_steps
 from posenc_jax.options import FieldError
-from tests.experiments.compare.test_loading import tiny, values
+from tests.experiments.compare.test_loading import killed_at, tiny, values
 
 WSD = {"name": "wsd", "fall": 0.5}
 
@@ -44,26 +44,25 @@ def source(tmp_path_factory) -> Path:
     return run(tmp_path_factory.mktemp("runs") / "source")
 
 
-class Killed(BaseException):
-    """Stands in for SIGKILL: no code of the package catches it."""
+def test_the_checkpoint_before_a_fall_is_kept_and_of_a_cosine_the_last_alone(tmp_path):
+    def steps(schedule):
+        config, folder = config_of(8) | {"checkpoint": {}}, tmp_path / schedule["name"]
+        config["train"]["schedule"] = schedule
+        experiments.prepare(config, str(folder))()
+        return checkpointed_steps(folder, "rope")
+
+    assert steps(WSD) == [4, 8]
+    assert steps({"name": "cosine"}) == [8], "control"
 
 
 @pytest.mark.thorough
 def test_an_extended_wsd_is_one_long_run(source, tmp_path, monkeypatch):
     """Also if it is killed and the source is deleted then."""
-    copied, reached = shutil.copytree(source, tmp_path / "copied"), []
-
-    def kill(name):
-        reached.append(name)
-        if name == "training" and reached.count(name) == 2:
-            raise Killed
-
+    copied = shutil.copytree(source, tmp_path / "copied")
     long = run(tmp_path / "long", 8)
     seeds_and_start = 8, {"run": str(copied), "step": 2}
-    with monkeypatch.context() as patch:
-        patch.setattr(failpoints, "reach", kill)
-        with pytest.raises(Killed):
-            run(tmp_path / "extended", *seeds_and_start, checkpoint__seconds=0.0)
+    config = config_of(*seeds_and_start, checkpoint__seconds=0.0)
+    killed_at(monkeypatch, "training", 2, config, tmp_path / "extended")
     shutil.rmtree(copied)
     extended = run(tmp_path / "extended", *seeds_and_start, checkpoint__seconds=0.0)
     wanted, actual = leaves(long, 8), leaves(extended, 8)

@@ -1,7 +1,9 @@
 """Models of stored runs: loaded, and evaluated again without a change to the run."""
 
 import hashlib
+import importlib
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -14,11 +16,16 @@ import pytest
 import experiments
 from configs import common
 from experiments.compare import loading
+from experiments.compare.fields import Config
 from posenc_jax import full, lab
 from posenc_jax.lab import runs
+from posenc_jax.lab.hosts import failpoints
+from posenc_jax.lab.runs import source
+from posenc_jax.lab.runs.checkpoints import named_leaves
 from posenc_jax.options import FieldError
 from scripts import evaluate, report
 from tests.support import ROOT
+from tests.support.small_runs import COMPARISONS, small
 
 
 def tiny(**fields: Any):
@@ -44,6 +51,25 @@ def hashes(folder: Path) -> dict[str, str]:
         for path in sorted(folder.rglob("*"))
         if path.is_file() and path.relative_to(folder).parts[0] != "evaluations"
     }
+
+
+class Killed(BaseException):
+    """Stands in for SIGKILL: no code of the package catches it."""
+
+
+def killed_at(monkeypatch, name: str, count: int, config: dict[str, Any], folder: Path) -> None:
+    """Runs until the failpoint is reached for this time."""
+    reached = []
+
+    def reach(point):
+        reached.append(point)
+        if point == name and reached.count(name) == count:
+            raise Killed
+
+    with monkeypatch.context() as patch:
+        patch.setattr(failpoints, "reach", reach)
+        with pytest.raises(Killed):
+            experiments.prepare(config, str(folder))()
 
 
 @pytest.fixture(scope="module")
@@ -129,6 +155,105 @@ def test_a_kept_step_is_evaluated_as_the_training_was_then(run):
     assert evaluation.path.name == "step2"
     assert {record["step"] for record in evaluation.records} == {2}
     assert values(evaluation.records) != values(runs.read(run).records)
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("name", COMPARISONS)
+def test_every_comparison_is_evaluated_and_loaded_again(name, tmp_path, capsys):
+    """Also the rows of one encoding that has several."""
+    folder = tmp_path / "run"
+    experiments.prepare(small(name), str(folder))()
+    before, config = hashes(folder), loading.read_config(folder)
+    wanted, again = runs.read(folder), lab.evaluate(folder)
+    assert values(again.records) == values(wanted.records) != {}
+    assert values(lab.evaluate(folder, step=2).records) != values(wanted.records), "control"
+    assert hashes(folder) == before
+    for row in config.row_names:
+        trained = lab.load(folder, row, seed=1)
+        stored = source.read_weights(source.find(folder, row))
+        for leaf_name, leaf in named_leaves(trained.params).items():
+            np.testing.assert_array_equal(leaf, stored[leaf_name][1])
+        gaps = [abs(leaf[0] - leaf[1]).max() for leaf in stored.values() if leaf.size]
+        assert max(gaps) > 1e-3, "control: the other seed"
+    assert "the training has not ended" not in capsys.readouterr().out
+    every = re.escape(", ".join(config.row_names))
+    with pytest.raises(FieldError, match=rf"^encoding: \S+ trains {every}; name one$"):
+        lab.load(folder)
+
+
+KEEP_NONE = [
+    name for name in experiments.names() if not issubclass(experiments.config_class(name), Config)
+]
+
+
+@pytest.mark.parametrize("name", KEEP_NONE)
+def test_a_run_that_keeps_no_models_is_refused_in_one_line(name, tmp_path, capsys):
+    config = importlib.import_module(f"configs.{name}").get_config("quick")
+    stored = experiments.check(config.to_dict())
+    with runs.Run(tmp_path / "run", stored.model_dump()):
+        pass
+    said = f"{tmp_path}/run: {name} keeps no models; experiments that do: classification, "
+    with pytest.raises(FieldError, match=f"^run: {re.escape(said)}"):
+        lab.load(tmp_path / "run")
+    assert evaluate.main([str(tmp_path / "run")]) == 2
+    line = capsys.readouterr().err
+    assert line.startswith(f"error: run: {said}")
+    assert line.count("\n") == 1
+    started = tiny(start={"run": str(tmp_path / "run"), "what": "weights"}).to_dict()
+    with pytest.raises(FieldError, match=f"^config.start.run: {re.escape(said)}"):
+        experiments.prepare(started, str(tmp_path / "new"))
+
+
+def test_experiments_that_keep_no_models_are_few():
+    """The control of the test before."""
+    assert len(KEEP_NONE) < len(experiments.names()) - len(COMPARISONS)
+
+
+def test_a_run_that_was_killed_is_evaluated_at_its_newest_step_and_says_so(
+    tmp_path, monkeypatch, capsys
+):
+    folder = tmp_path / "run"
+    config = tiny(encoding={"name": "rope,alibi"}, checkpoint={"seconds": 0.0}).to_dict()
+    killed_at(monkeypatch, "training", 4, config, folder)  # of alibi only step 2 was saved
+    capsys.readouterr()
+    first = lab.evaluate(folder, encoding="alibi")
+    said = f"{folder}, alibi at step 2 of 4: the training has not ended\n"
+    assert capsys.readouterr().out.startswith(said)
+    assert first.path.name == "alibi-step2"
+    assert {record["step"] for record in first.records} == {2}
+    both = lab.evaluate(folder)
+    assert capsys.readouterr().out.startswith(f"{folder}: no checkpoint at step 4 of alibi, left")
+    assert {record["labels"]["encoding"] for record in both.records} == {"rope"}
+    assert lab.load(folder, "alibi").step == 2
+    assert capsys.readouterr().out == said
+    assert lab.load(folder, "alibi", step=2).step == 2
+    assert capsys.readouterr().out == "", "the step was chosen"
+    experiments.prepare(config, str(folder))()
+    capsys.readouterr()
+    assert lab.evaluate(folder, encoding="alibi").path.name == "alibi"
+    assert "the training has not ended" not in capsys.readouterr().out, "control"
+
+
+def test_a_run_that_was_killed_before_its_first_checkpoint_is_one_line(
+    tmp_path, monkeypatch, capsys
+):
+    folder = tmp_path / "run"
+    killed_at(monkeypatch, "training", 1, tiny().to_dict(), folder)
+    with pytest.raises(FieldError, match=r"^run: \S+ has no complete checkpoint of rope$"):
+        lab.load(folder)
+    assert evaluate.main([str(folder)]) == 2
+    assert capsys.readouterr().err == f"error: run: {folder} has no complete checkpoint\n"
+
+
+def test_an_encoding_is_evaluated_when_all_its_rows_have_a_checkpoint(tmp_path, monkeypatch):
+    """The weights of one row would else be read as those of the other, at other positions."""
+    folder, config = tmp_path / "run", small("multimodal")
+    config["encoding"]["name"] = "rope"  # by index, and on time
+    killed_at(monkeypatch, "training", 3, config, folder)
+    assert source.steps(folder, "rope") == [2, 4]
+    assert lab.load(folder, "rope").step == 4
+    with pytest.raises(FieldError, match=r"^run: \S+ has no complete checkpoint$"):
+        lab.evaluate(folder)
 
 
 @pytest.mark.parametrize(

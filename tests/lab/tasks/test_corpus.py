@@ -2,6 +2,7 @@
 
 import gzip
 import math
+import re
 from collections import Counter
 
 import jax
@@ -12,6 +13,7 @@ import pytest
 from posenc_jax.lab import tasks
 from posenc_jax.lab.tasks import baselines, corpus
 from posenc_jax.lab.tasks.text_windows import text_sha256
+from posenc_jax.options import FieldError
 
 STRETCH = 4096
 
@@ -166,6 +168,19 @@ def test_a_text_that_cannot_serve_is_refused(tmp_path, content, message):
             refuse(f"file:{tmp_path}/text")
         assert str(caught.value).startswith("task.name: file:")
         assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["file:{}text", "tokens:{}text", "file:{}text.fasta"])
+def test_a_relative_path_that_leads_nowhere_is_refused_with_the_folder_it_begins_at(
+    tmp_path, monkeypatch, name
+):
+    """A run that reads such a path is loaded from another folder in vain."""
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(FieldError, match=rf" in {re.escape(str(tmp_path))}(;|$)"):
+        tasks.check(name.format(""))
+    with pytest.raises(FieldError) as absolute:
+        tasks.check(name.format(f"{tmp_path}/"))
+    assert f" in {tmp_path}" not in str(absolute.value), "control"
 
 
 def test_a_folder_without_text_is_refused(tmp_path):

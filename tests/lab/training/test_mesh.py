@@ -37,26 +37,30 @@ def said(process):
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory, kept_programs):
-    """The cases trained on 1 device, on 8, and on 2 processes of 2 devices each."""
+    """The cases trained on 1 device, on 4, on 8, and on 2 processes of 2 devices each."""
     folder = tmp_path_factory.mktemp("mesh")
     alone = ("rows", "seeds", "random", "tokens", "tokens go on", "tokens of seeds")
     one = {name: trained(folder, name) for name in alone}
     cases = ["rows", "seeds", "fsdp", "rows to fsdp", "random", "tokens", "tokens of seeds"]
     eight = said(started(folder, [*cases, "heads", "heads and fsdp"], 8))
     one["fsdp to rows"] = trained(folder, "fsdp to rows")
+    four = said(started(folder, ["heads", "heads and fsdp", "four to four", "heads to four"], 4))
+    for case in ("four to one", "heads to one"):
+        one[case] = trained(folder, case)
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{free.getsockname()[1]}"
+    names = ["fsdp", "rows to fsdp", "eight to four", "four to four", "tokens", "tokens of seeds"]
     both = [
         started(
-            folder, ["fsdp", "rows to fsdp", "eight to four", "tokens", "tokens of seeds"], 2,
+            folder, names, 2,
             zip(processes.OURS, ("2", str(process), address), strict=True),
         )
         for process in range(2)
     ]  # fmt: skip
     two = [said(process) for process in both]
     one["two processes to one"] = trained(folder, "two processes to one")
-    return {"one": one, "eight": eight, "two": two}
+    return {"one": one, "four": four, "eight": eight, "two": two}
 
 
 def close(actual, wanted, key="losses", first=0):
@@ -131,13 +135,15 @@ def test_tokens_go_on_in_the_same_bits(runs):
 
 def test_a_checkpoint_goes_on_with_any_number_of_devices(runs):
     """1 to 8, 8 to 1, 1 and 8 to two processes of 2, and these to 1; over many, the state is
-    spread, and each process writes and reads its share.
+    spread, and each process writes and reads its share. A mesh of 2 x 2, rows and heads, with the
+    state spread over both or over heads alone, to itself, to two processes and to 1.
     """
     wanted = runs["one"]["rows"]
     for actual in (
         runs["eight"]["rows to fsdp"], runs["one"]["fsdp to rows"],
-        *(runs["two"][1][case] for case in ("rows to fsdp", "eight to four")),
-        runs["one"]["two processes to one"],
+        *(runs["two"][1][case] for case in ("rows to fsdp", "eight to four", "four to four")),
+        *(runs["one"][case] for case in ("two processes to one", "four to one", "heads to one")),
+        runs["four"]["four to four"], runs["four"]["heads to four"],
     ):  # fmt: skip
         assert close(actual, wanted, first=HALF)
         assert close(actual, wanted, "scores")
@@ -187,6 +193,9 @@ def test_two_devices_share_the_heads_and_eight_what_fsdp_spreads(runs):
     assert share < 1.1 * whole / 2
     whole, share = runs["eight"]["heads and fsdp"]["bytes"]
     assert share < 1.2 * whole / 8
+    shares = {case: runs["four"][case]["bytes"] for case in ("heads", "four to four")}
+    assert shares["heads"][1] < 1.1 * shares["heads"][0] / 2
+    assert shares["four to four"][1] < 1.2 * shares["four to four"][0] / 4, "also if restored"
 
 
 def test_processes_agree_on_memory_and_on_signals(runs):

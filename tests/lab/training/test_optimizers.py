@@ -10,7 +10,7 @@ import pytest
 
 from posenc_jax import make
 from posenc_jax.lab import tasks
-from posenc_jax.lab.config.schema import ModelConfig, NamedConfig, TrainConfig
+from posenc_jax.lab.config.schema import ModelConfig, NamedConfig, TrainConfig, check
 from posenc_jax.lab.hosts.fast_training import pack, unpack
 from posenc_jax.lab.model import transformer
 from posenc_jax.lab.training import loop, optimizers
@@ -145,6 +145,23 @@ def test_weight_decay_is_of_matrices_and_not_of_the_gradient(name):
     assert float((matrix * PARAMS["block"]["kernel"]).sum()) < 0
 
 
+@pytest.mark.parametrize("name", ["adamw", "adafactor", "muon"])
+def test_leaves_under_undecayed_names_have_no_weight_decay_and_the_others_are_as_without(name):
+    def updates(**more):
+        tx = optimizers.make(optax.constant_schedule(0.1), 1.0, 0.1, named(name), **more)
+        with jax.numpy_dtype_promotion("standard"):
+            return tx.update(GRADS[0], tx.init(PARAMS), PARAMS)[0], tx.elementwise
+
+    (plain, packed), (spared, spared_packed) = updates(), updates(undecayed=("embed",))
+    assert gap(spared["block"], plain["block"]) == 0
+    wanted = plain["embed"] + 0.1 * 0.1 * PARAMS["embed"]
+    np.testing.assert_allclose(spared["embed"], wanted, rtol=1e-5, atol=1e-7)
+    assert gap(spared["embed"], plain["embed"]) > 1e-3, "control"
+    assert (packed, spared_packed) == (name == "adamw", False), "one array has no paths"
+    with pytest.raises(FieldError, match=r"^train.undecayed: no weights are under 'embd'; did you"):
+        updates(undecayed=("embd",))
+
+
 def test_muon_makes_matrices_inside_the_model_orthogonal():
     tx = optimizers.make(optax.constant_schedule(1.0), 1e9, 1e-9, named("muon", nesterov=False))
     with jax.numpy_dtype_promotion("standard"):
@@ -203,6 +220,31 @@ def test_what_does_not_exist_is_refused_in_one_line(changes, message):
         optimizers.check(CONFIG.model_copy(update=changes))
     assert "\n" not in str(refusal.value)
     optimizers.check(CONFIG)  # control
+
+
+@pytest.mark.parametrize(
+    ("changes", "wanted"),
+    [
+        ({"schedule": {"name": "wsd"}}, 80),
+        ({"schedule": {"name": "wsd", "fall": 0.5}}, 40),
+        ({"schedule": {"name": "wsd"}, "warmup": 100}, 0),
+        ({"schedule": {"name": "constant"}}, 100),
+        ({}, 0),
+        ({"schedule": {"name": "linear"}}, 0),
+    ],
+)
+def test_the_step_to_extend_from_is_the_last_before_the_fall(changes, wanted):
+    """A training of twice the steps has the same rates up to there, and at the next chunk others.
+    A rate that falls from the warm-up on has no such step.
+    """
+    config = check(TrainConfig, {"steps": 100, "warmup": 10, "chunk": 20, **changes})
+    step = optimizers.before_fall(config)
+    assert step == wanted
+    longer = config.model_copy(update={"steps": 200})
+    same = optimizers.rates(config, range(100)) == optimizers.rates(longer, range(100))
+    assert same[:step].all()
+    if 0 < step < 100:
+        assert not same[: step + 20].all(), "control"
 
 
 def test_one_of_a_users_own_is_a_function(monkeypatch):

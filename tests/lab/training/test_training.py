@@ -15,12 +15,14 @@ from posenc_jax.lab import tasks
 from posenc_jax.lab.config.schema import ModelConfig, TrainConfig, check
 from posenc_jax.lab.metrics import cross_entropy
 from posenc_jax.lab.model import transformer
+from posenc_jax.lab.runs.checkpoints import Checkpoints, fill, named_leaves
 from posenc_jax.lab.training.batches import training_batches
 from posenc_jax.lab.training.loop import (
     Trainer,
     chunk_runner,
     chunk_sizes,
     fit,
+    from_weights,
     init_runner,
     train,
     validation_steps,
@@ -224,14 +226,30 @@ def test_trainings_of_other_lengths_rates_and_schedules_share_a_program():
     assert abs(longer - shorter).max() > 0
 
 
-def test_a_step_is_compiled_once():
-    """The first state lies where the later ones do. On one device its place differed, by which the
-    program of a chunk was compiled again for the second one.
+def test_a_step_is_compiled_once(tmp_path):
+    """The first state lies where the later ones do, also one that was restored or that begins with
+    weights. On one device its place differed, by which the program of a chunk was compiled again
+    for the second one.
     """
     model = transformer.build(ModelConfig(width=16, heads=2, layers=1), make("rope"), TASK.vocab)
     trainer = Trainer(model, optimizer(CONFIG))
     batches = functools.partial(training_batches(TASK, CONFIG), [0])
     programs = trainer.advance, trainer.rates
-    for start in (trainer.start([0]), init_runner(model, optimizer(CONFIG), 1)()):
+    initial = init_runner(model, optimizer(CONFIG), 1)
+    checkpoints = Checkpoints(tmp_path)
+    checkpoints.save(0, initial(), {})
+    checkpoints.wait()
+    leaves = named_leaves(jax.device_get(initial().params))
+    weights = fill(initial().params, leaves)
+    starts = {
+        "first": trainer.start([0]),
+        "of a training": initial(),
+        "restored": checkpoints.restore(0, initial()),
+        "from weights": from_weights(CONFIG, initial(), weights),
+    }
+    for name, start in starts.items():
         fit(*programs, start, 6, 3, batches)
-        assert trainer.advance._cache_size() == 1  # pyright: ignore[reportAttributeAccessIssue]
+        assert trainer.advance._cache_size() == 1, name  # pyright: ignore[reportAttributeAccessIssue]
+    elsewhere = jax.device_put(initial(), jax.devices()[0])
+    fit(*programs, elsewhere, 6, 3, batches)
+    assert trainer.advance._cache_size() == 2, "control"  # pyright: ignore[reportAttributeAccessIssue]

@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
 from posenc_jax.lab.hosts.exit_status import Refused
+from posenc_jax.lab.hosts.files import looked_in
 from posenc_jax.lab.tasks import corpus, tfds_folder, tfds_tasks
 from posenc_jax.lab.tasks.task import SPLITS, hash_split
 from posenc_jax.lab.tasks.user_files import LARGEST, files_in, path_kind, user_path
@@ -77,7 +78,7 @@ def source(name: str, field: str = "text") -> Source:
     kind = path_kind(name, path) if name else "none"
     if kind == "none":
         hint = " (for the standard library, give stdlib)" if name.lower() == "stdlib" else ""
-        raise Refused(f"{name}: no such file or folder{hint}")
+        raise Refused(f"{name}: no such file or folder{looked_in(name)}{hint}")
     if kind == "folder":
         return Source(path.resolve().name, "folder", lambda first: _folder(path, first))
     if _suffix(path) == ".jsonl":

@@ -187,7 +187,10 @@ def _check_survey(source: Source, survey: Survey) -> None:
     """Raises Refused if a split has too little text."""
     for split in SPLITS:
         if survey.bytes[split] < SMALLEST:
-            how = "documents are put into splits by their hashes, 90, 5 and 5 of 100"
+            how = (
+                "documents are put into splits by their hashes, 90, 5 and 5 of 100: few documents "
+            )
+            how += "are better joined to one FILE.txt, which is split by position"
             if source.kind == "text":
                 how = "a file is split by position, 90, 5 and 5 of 100"
             raise Refused(

@@ -18,6 +18,7 @@ import numpy as np
 import pydantic
 
 from posenc_jax.lab.hosts.exit_status import Refused
+from posenc_jax.lab.hosts.files import looked_in
 from posenc_jax.lab.tasks.task import SPLITS
 from posenc_jax.lab.tasks.tokens import tokenizer
 
@@ -176,8 +177,8 @@ def read_manifest(path: Path) -> Manifest:
         content = file.read_bytes()
     except (FileNotFoundError, NotADirectoryError):
         raise Refused(
-            f"{path}: no folder of tokens; once, type: python scripts/prepare_tokens.py TEXT "
-            f"--tokenizer=bpe:8192 --out={path}"
+            f"{path}: no folder of tokens{looked_in(path)}; once, type: "
+            f"python scripts/prepare_tokens.py TEXT --tokenizer=bpe:8192 --out={path}"
         ) from None
     except OSError as error:
         raise Refused(f"{file}: it cannot be read: {error.strerror}") from None
