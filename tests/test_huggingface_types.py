@@ -5,6 +5,7 @@ config, as transformers 5.24 makes it.
 """
 
 import json
+from functools import partial
 from typing import Any
 
 import jax
@@ -24,6 +25,7 @@ from posenc_jax import (
     weights,
 )
 from posenc_jax.huggingface.picture_readers import on_axes
+from posenc_jax.huggingface.rotary_parts import louder_by_count, on_channels, with_factors
 from posenc_jax.huggingface.types import ROWS
 from posenc_jax.layout import full, layout
 from posenc_jax.options import FieldError
@@ -64,7 +66,7 @@ def test_every_type_has_an_answer():
     whole = [next(iter(parts.values())) for parts in answers.values() if len(parts) == 1]
     encodings = sum(isinstance(answer, Encoding) for answer in whole)
     reasons = {part for parts in answers.values() for part in parts.values() if type(part) is str}
-    assert encodings >= 456
+    assert encodings >= 458
     assert all("\n" not in reason and len(reason) > 10 for reason in reasons)
     assert not [kind for kind, parts in answers.items() if not parts]
 
@@ -188,6 +190,15 @@ def test_what_models_add_to_points_patches_and_frames(case):
     assert not code_gap(answer, arrays | {"pos": other}) <= 1e-2, "control"
 
 
+# The rotation of Mistral Large 4's small model, but for the learned factors.
+SLOW: dict[str, Any] = {
+    "factor": 2048.0, "length": 512, "ramp": "pairs_truncated", "pairing": "interleaved",
+}  # fmt: skip
+HALVES = {"pairing": "half"}
+latent = partial(on_channels, channels=8, last=True)
+grows = louder_by_count
+
+
 def score_case(name):
     """The config, layer and arrays of a frozen case."""
     case = next(case for case in SCORES if case["case"] == name)
@@ -221,6 +232,17 @@ def score_case(name):
         ("inkling_text 0", lambda: make("window", distance=3)),
         # axes go to channels, not to pairs, as of positions by their first number
         ("hunyuan_vl_text 0", lambda: on_axes(make("rope"), 0)),
+        # learned factors of the frequencies; neighbours; a growth with the logarithm of the keys
+        ("mistral_large4_text 0", lambda: chain(latent(make("ntk_by_parts", **SLOW)), grows())),
+        (
+            "mistral_large4_text 0",
+            lambda: chain(latent(with_factors(make("rope", pairing="interleaved"))), grows()),
+        ),
+        (
+            "mistral_large4_text 0",
+            lambda: chain(latent(with_factors(make("ntk_by_parts", **SLOW | HALVES))), grows()),
+        ),
+        ("mistral_large4_text 0", lambda: latent(with_factors(make("ntk_by_parts", **SLOW)))),
         # other frequencies for the two channels of a pair: no rotation
         ("vjepa2 0", lambda: make("mrope", base=1e4, pairing="interleaved")),
     ],
@@ -238,6 +260,25 @@ def test_scores_that_are_easily_mistaken(name, wrong):
     fits = lambda name, x: (f"[{name.partition('/')[2]!r}]", x.shape) in ours
     fitting = {n: x for n, x in arrays.items() if "/" not in n or fits(n, x)}
     assert scores_gap(encoding, layer, fitting) > 1e-3
+
+
+def test_learned_factors_are_refused_for_scalings_that_do_not_have_them():
+    linear = {"rope_type": "linear", "factor": 2.0}
+    with pytest.raises(FieldError, match=r"rope_parameters.rope_type: 'linear' beside learned"):
+        from_huggingface({"model_type": "mistral_large4_text", "rope_parameters": linear})
+    with pytest.raises(FieldError, match=r"encoding: .*has no learned factors; choices: rope, ntk"):
+        with_factors(make("pi"))
+
+
+def test_latent_layers_of_mistral_large_4_are_as_the_file_says():
+    """Control of its frozen layer: with factors 1 and a growth of 0 it is YaRN alone."""
+    case, layer, arrays = score_case("mistral_large4_text 0")
+    answer, right = from_huggingface(case), latent(make("ntk_by_parts", **SLOW))
+    bare = {name: x for name, x in arrays.items() if "/" not in name}
+    plain = scores_gap(right, layer, bare)
+    unlearned = {name: np.zeros_like(x) for name, x in arrays.items() if "/" in name}
+    unlearned["params/b"] += 1
+    assert abs(scores_gap(answer, layer, bare | unlearned) - plain) < 1e-6 < 1e-3 < plain
 
 
 def rows_of_tables(answer):

@@ -507,4 +507,41 @@ def swin_v2(cls) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     return fields, arrays | {f"params/{n}": x.detach().numpy() for n, x in params.items()}
 
 
-CALLED = {"hunyuan_vl_text": hunyuan_vl, "swin2sr": swin_v2, "swinv2": swin_v2}
+def mistral_large4(cls) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    """Mistral Large 4's rotary class and its scale of queries on numbers, since its keys are chosen
+    by an indexer; of a layer that turns.
+    """
+    fields = {
+        "hidden_size": 48, "num_attention_heads": 3, "num_key_value_heads": 3,
+        "num_hidden_layers": 1, "qk_nope_head_dim": 8, "qk_rope_head_dim": 8,
+        "no_rope_layers": [1],
+    }  # fmt: skip
+    file = importlib.import_module(cls.__module__.replace("configuration_", "modeling_"))
+    config = cls(**fields)
+    turned = file.MistralLarge4TextRotaryEmbedding(config)
+    scale = file.MistralLarge4TextSoftmaxScaling(3)
+    for seed, parameter in enumerate((turned.alpha, scale.scale, scale.bias)):
+        parameter.data = 0.5 * normal(*parameter.shape, seed=seed) + seed // 2
+    q, k = (normal(1, 3, 9, 16, seed=n) for n in (3, 4))
+    pos_BT = torch.arange(9)[None]
+    cos, sin = turned(q, pos_BT)
+    parts = file.apply_rotary_pos_emb_interleave(q[..., 8:], k[..., 8:], cos, sin)
+    whole_q, whole_k = (
+        torch.cat([x[..., :8], part], -1) for x, part in zip((q, k), parts, strict=True)
+    )
+    whole_q = scale(whole_q, pos_BT, head_dim_first=True)
+    unseen = torch.full((9, 9), -torch.inf).triu(1)
+    weights = (whole_q @ whole_k.transpose(2, 3) / 4 + unseen).softmax(-1)
+    by_token = lambda x: x.transpose(1, 2).numpy()
+    params = {"alpha": turned.alpha, "s": scale.scale, "b": scale.bias}
+    return fields | {"rope_parameters": config.rope_parameters}, {
+        "q": by_token(q), "k": by_token(k), "weights": weights.detach().numpy(),
+        "pos": pos_BT.numpy().astype(np.int32),
+        **{f"params/{name}": x.detach().numpy() for name, x in params.items()},
+    }  # fmt: skip
+
+
+CALLED = {
+    "hunyuan_vl_text": hunyuan_vl, "mistral_large4_text": mistral_large4, "swin2sr": swin_v2,
+    "swinv2": swin_v2,
+}  # fmt: skip

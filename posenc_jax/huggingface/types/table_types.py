@@ -5,6 +5,7 @@ whose attention has a bias.
 from typing import Any
 
 from posenc_jax.huggingface.own_readers import (
+    CANARY,
     DEBERTA,
     GPT_NEO,
     GRANITE_SPEECH,
@@ -103,7 +104,7 @@ TABLES: dict[str, Any] = {
     # sines
     "ctrl": Sines(spacing="paper"),
     **each("autoformer informer time_series_transformer", both(INFORMER)),
-    "canary_decoder": missing("sines divided by the root of the width"),
+    "canary_decoder": CANARY,
     **each("fsmt m2m_100 nllb-moe", both(FAIRSEQ)),
     "fun_asr_nano_encoder": Sines(first=1),
     **each("kosmos_2_5_text_model kosmos_2_text_model", FAIRSEQ),
