@@ -34,6 +34,7 @@ WORDS = {
     "on_first_head": "first head alone",
     "values_too": "values too",
     "backwards": "the other way",
+    "box_tables": "tables of boxes",
     "inside_scale": "inside the scale",
     "over_root_width": "over the root of the width",
     "with_factors": "learned factors of frequencies",

@@ -4,6 +4,7 @@ whose attention has a bias.
 
 from typing import Any
 
+from posenc_jax.huggingface.box_readers import LAYOUTLM, LAYOUTLM_2, LAYOUTLM_3
 from posenc_jax.huggingface.own_readers import (
     CANARY,
     DEBERTA,
@@ -169,7 +170,10 @@ TABLES: dict[str, Any] = {
            CONVOLUTION),
     "wavlm": CONVOLUTION,
     # boxes on a page
-    **each("bros layoutlm layoutlmv2 layoutlmv3 layoutxlm lilt udop", missing("tables of boxes")),
+    "layoutlm": LAYOUTLM,
+    **each("layoutlmv2 layoutxlm", LAYOUTLM_2),
+    "layoutlmv3": LAYOUTLM_3,
+    **each("bros lilt udop", missing("tables of boxes")),
     "markuplm": missing("tables of paths in a page"),
     # others
     "canine": Table(16_384, names=("num_hash_buckets",)),  # a row for each position, no hash
