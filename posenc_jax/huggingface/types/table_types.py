@@ -136,7 +136,7 @@ TABLES: dict[str, Any] = {
     ),
     "cpmant": missing("buckets of pairs of segments"),
     "phi4_multimodal_audio": ignoring(PHI4_AUDIO, "chunk_size", "left_chunk"),
-    "prophetnet": missing("buckets of content"),
+    "prophetnet": Seq2Seq(Table(512, first=PAD, pad=0), missing("buckets of content"), Nope()),
     # other biases
     "bloom": ignoring(Use("alibi"), "offset_alibi"),
     **each("deberta deberta-v2", DEBERTA),
