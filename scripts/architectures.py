@@ -12,7 +12,8 @@ the second run are those before a rotation, and the logits of the first are what
 Fields of positions keep the values of the type's default config, or are those of SETTINGS.
 
 Writes tests/goldens/huggingface/proofs.json, the small config and the error of ours of each type,
-and proofs.npz, queries, keys and weights of the first layer of each kind.
+and proofs.npz, queries, keys and weights of the first layer of each kind. The defaults of a type
+that is new go to types.json, of which the tests and the page know it.
 """
 
 # pyright: reportMissingImports=false
@@ -134,6 +135,8 @@ POSITIONAL = re.compile(
     "|head|local_attention|qk_rope|hidden_size|n_embd|d_model|layers|block_types|every|pad_token"
 )
 TABLE = re.compile("pos_?emb|position.*emb|embed_positions|pos_embed|wpe|positions_embed")
+# Types of parts that no config.json has of its own: Bark's.
+INNER = {"coarse_acoustics", "fine_acoustics", "semantic"}
 KEPT = {
     "position_embedding_type",
     "use_mem_rope",
@@ -410,8 +413,8 @@ def proved_at_input(kind: str, cls: type[PretrainedConfig]) -> list[tuple[dict, 
             inputs["decoder_input_ids"] = inputs["input_ids"]
         for part, seen in at_input(model, inputs).items():
             answer = answers[part if part in answers else ""]
-            if not isinstance(answer, Encoding):
-                raise ValueError(answer)
+            if not isinstance(answer, Encoding):  # a reason, beside a part with an encoding
+                continue
             code = seen.pop("code", None)
             error = input_gap(answer, seen.get("ids"), seen.get("rows"), code)
             note = {"case": f"{kind} {part}".strip(), "type": kind, "config": fields, "part": part}
@@ -606,11 +609,14 @@ def tables(cls: type[PretrainedConfig]) -> dict[str, list[int]]:
     }
 
 
-def save_inputs(
-    chosen: list[str], classes: dict[str, type[PretrainedConfig]], name: str, trace: bool = False
+def prove_inputs(
+    chosen: list[str],
+    classes: dict[str, type[PretrainedConfig]],
+    name: str,
+    arguments: argparse.Namespace,
 ) -> None:
-    """Freezes what models add at their input: to tokens, "inputs", or to patches, "pictures"; or
-    attention weights of types that are watched, "scores".
+    """Proves, and with --write freezes, what models add at their input: to tokens, "inputs", to
+    patches, "pictures", to points, "codes"; or attention weights of watched types, "scores".
     """
     functions = {"inputs": proved_at_input, "pictures": pictures, "scores": watched_scores}
     functions["codes"] = added_codes
@@ -621,7 +627,7 @@ def save_inputs(
             rows = proved_rows(kind, classes[kind])
         except Exception as failed:
             print(f"{kind:40} {type(failed).__name__}: {str(failed)[:150]!r}", flush=True)
-            if trace:
+            if arguments.trace:
                 traceback.print_exc()
             continue
         for note, arrays in rows:
@@ -633,11 +639,14 @@ def save_inputs(
             if good:
                 notes.append({"version": transformers.__version__, **note})
                 files |= {f"{note['case']}/{key}": array for key, array in arrays.items()}
+    print(f"{len(notes)} parts proved")
+    if not arguments.write:
+        return
+    add_types(classes, notes)
     notes, files = merged(notes, files, chosen, name)
     lines = ",\n".join(json.dumps(note) for note in notes)
     (FOLDER / f"{name}.json").write_text(f"[\n{lines}\n]\n")
     np.savez_compressed(FOLDER / f"{name}.npz", **files)
-    print(f"{len(notes)} parts proved at the input")
 
 
 def merged(notes: list, files: dict, chosen: list[str], name: str = "proofs") -> tuple[list, dict]:
@@ -648,6 +657,39 @@ def merged(notes: list, files: dict, chosen: list[str], name: str = "proofs") ->
         same = {name: arrays[name] for name in arrays.files if name.split("/")[0] in kept}
     rows = [note for note in older if note["case"] in kept] + notes
     return sorted(rows, key=lambda note: note["case"]), same | files
+
+
+def new_types(classes: dict[str, type[PretrainedConfig]]) -> list[str]:
+    """The types of transformers that types.json does not have."""
+    return sorted({*classes} - {*json.loads((FOLDER / "types.json").read_text())} - INNER)
+
+
+def add_types(classes: dict[str, type[PretrainedConfig]], notes: list[dict[str, Any]]) -> None:
+    """Adds the default configs of new types that are proved to types.json: the fields that are
+    read, or that name positions.
+    """
+    from posenc_jax.huggingface.fields import POSITIONAL as POSITIONS
+    from posenc_jax.huggingface.fields import TYPES
+
+    def read(config: dict[str, Any]) -> dict[str, Any]:
+        part = lambda value: isinstance(value, dict) and "model_type" in value
+        return {
+            name: read(value) if part(value) else value
+            for name, value in config.items()
+            if value is not None and (name in TYPES or POSITIONS.search(name) or part(value))
+        }
+
+    types = json.loads((FOLDER / "types.json").read_text())
+    for kind in {note["type"] for note in notes} & {*new_types(classes)}:
+        types[kind] = {**read(classes[kind]().to_dict()), "model_type": kind}
+    save_lines("types", dict(sorted(types.items())), separators=(",", ":"))
+
+
+def save_lines(name: str, rows: dict[str, Any], separators: tuple[str, str] = (", ", ": ")) -> None:
+    """Writes a dictionary to a file of tests/goldens/huggingface, an entry a line."""
+    dumped = functools.partial(json.dumps, separators=separators)
+    lines = (f"{dumped(kind)}{separators[1]}{dumped(row)}" for kind, row in rows.items())
+    (FOLDER / f"{name}.json").write_text("{\n" + ",\n".join(lines) + "\n}\n")
 
 
 def main() -> None:
@@ -666,6 +708,8 @@ def main() -> None:
     torch.set_num_threads(1)
     classes = config_classes()
     chosen = arguments.only.split(",") if arguments.only else sorted(classes)
+    if absent := sorted({*chosen} - {*classes}):
+        flags.error(f"--only: transformers {transformers.__version__} has no {', '.join(absent)}")
     if arguments.tables:
         shapes = {}
         for kind in chosen:
@@ -673,29 +717,23 @@ def main() -> None:
                 shapes[kind] = tables(classes[kind])
             except Exception as failed:
                 print(f"{kind:40} {type(failed).__name__}: {str(failed)[:100]!r}", flush=True)
-        lines = (f"{json.dumps(kind)}: {json.dumps(row)}" for kind, row in shapes.items() if row)
-        (FOLDER / "tables.json").write_text("{\n" + ",\n".join(lines) + "\n}\n")
+        older = json.loads((FOLDER / "tables.json").read_text()) if arguments.only else {}
+        shapes = {kind: row for kind, row in {**older, **shapes}.items() if row}
+        save_lines("tables", shapes)
         return
-    if arguments.input:
-        save_inputs(chosen, classes, "inputs")
-        return
-    if arguments.pictures:
-        save_inputs(chosen, classes, "pictures", arguments.trace)
+    if arguments.input or arguments.pictures:
+        prove_inputs(chosen, classes, "inputs" if arguments.input else "pictures", arguments)
         return
     if arguments.codes:
         from goldens.embedding_modules import ADDED
 
-        save_inputs([kind for kind in chosen if kind in ADDED], classes, "codes", arguments.trace)
+        prove_inputs([kind for kind in chosen if kind in ADDED], classes, "codes", arguments)
         return
     if arguments.scores:
         from goldens.attention_modules import CALLED, WATCHED
 
-        save_inputs(
-            [kind for kind in chosen if kind in {**WATCHED, **CALLED}],
-            classes,
-            "scores",
-            arguments.trace,
-        )
+        watched = [kind for kind in chosen if kind in {**WATCHED, **CALLED}]
+        prove_inputs(watched, classes, "scores", arguments)
         return
     notes, files = [], {}
     for kind in chosen:
@@ -717,10 +755,10 @@ def main() -> None:
             if good:
                 notes.append({"case": case, "version": transformers.__version__, **note})
                 files |= {f"{case}/{name}": array for name, array in arrays.items()}
-    known = set(json.loads((FOLDER / "types.json").read_text()))
-    print("new types:", ", ".join(sorted(set(classes) - known)) or "none")
+    print("new types:", ", ".join(new_types(classes)) or "none")
     print(f"{len(notes)} cases proved by a small model")
     if arguments.write:
+        add_types(classes, notes)
         if arguments.only:
             notes, files = merged(notes, files, chosen)
         rows = ",\n".join(json.dumps(note) for note in notes)

@@ -91,7 +91,13 @@ def save_models() -> None:
 
 
 # Cases of the folder checkpoints that another version made, by --case=NAME in an environment of it.
-OTHER_VERSIONS = {"t5 gated saved": "transformers==5.24.0"}
+OTHER_VERSIONS = dict.fromkeys(
+    (
+        "cohere", "cohere2", "gemma", "glm", "glm4", "granite", "granite untied", "modernbert",
+        "olmo3", "phi3", "smollm3", "t5 gated saved", "xlm-roberta",
+    ),
+    "transformers==5.24.0",
+)  # fmt: skip
 
 
 def save_checkpoints(case: str | None) -> None:

@@ -5,6 +5,7 @@ config, as transformers 5.24 makes it.
 """
 
 import json
+from functools import partial
 from typing import Any
 
 import jax
@@ -23,7 +24,10 @@ from posenc_jax import (
     per_layer,
     weights,
 )
+from posenc_jax.huggingface.box_readers import box_tables
+from posenc_jax.huggingface.own_readers import inside_scale
 from posenc_jax.huggingface.picture_readers import on_axes
+from posenc_jax.huggingface.rotary_parts import louder_by_count, on_channels, with_factors
 from posenc_jax.huggingface.types import ROWS
 from posenc_jax.layout import full, layout
 from posenc_jax.options import FieldError
@@ -64,7 +68,7 @@ def test_every_type_has_an_answer():
     whole = [next(iter(parts.values())) for parts in answers.values() if len(parts) == 1]
     encodings = sum(isinstance(answer, Encoding) for answer in whole)
     reasons = {part for parts in answers.values() for part in parts.values() if type(part) is str}
-    assert encodings >= 456
+    assert encodings >= 462
     assert all("\n" not in reason and len(reason) > 10 for reason in reasons)
     assert not [kind for kind, parts in answers.items() if not parts]
 
@@ -199,6 +203,19 @@ def test_what_models_add_to_points_patches_and_frames(case):
     assert not code_gap(answer, arrays | {"pos": other}) <= 1e-2, "control"
 
 
+# The rotation of Mistral Large 4's small model, but for the learned factors.
+SLOW: dict[str, Any] = {
+    "factor": 2048.0, "length": 512, "ramp": "pairs_truncated", "pairing": "interleaved",
+}  # fmt: skip
+HALVES = {"pairing": "half"}
+# Axis and buckets of the small LayoutLMv2's biases, and of the top of boxes.
+SIDES = {"buckets": 10, "distance": 20}
+BINS = [(0, {"buckets": 8, "distance": 6}), (1, SIDES), (4, SIDES)]
+TOP = (2, SIDES)
+latent = partial(on_channels, channels=8, last=True)
+grows = louder_by_count
+
+
 def score_case(name):
     """The config, layer and arrays of a frozen case."""
     case = next(case for case in SCORES if case["case"] == name)
@@ -232,6 +249,23 @@ def score_case(name):
         ("inkling_text 0", lambda: make("window", distance=3)),
         # axes go to channels, not to pairs, as of positions by their first number
         ("hunyuan_vl_text 0", lambda: on_axes(make("rope"), 0)),
+        # learned factors of the frequencies; neighbours; a growth with the logarithm of the keys
+        ("mistral_large4_text 0", lambda: chain(latent(make("ntk_by_parts", **SLOW)), grows())),
+        (
+            "mistral_large4_text 0",
+            lambda: chain(latent(with_factors(make("rope", pairing="interleaved"))), grows()),
+        ),
+        (
+            "mistral_large4_text 0",
+            lambda: chain(latent(with_factors(make("ntk_by_parts", **SLOW | HALVES))), grows()),
+        ),
+        ("mistral_large4_text 0", lambda: latent(with_factors(make("ntk_by_parts", **SLOW)))),
+        # the bottom of boxes, not their top; in version 3 biases are divided as products are
+        (
+            "layoutlmv2 0",
+            lambda: chain(*(on_axes(make("t5", **sizes), n) for n, sizes in [*BINS[:2], TOP])),
+        ),
+        ("layoutlmv3 0", lambda: chain(*(on_axes(make("t5", **sizes), n) for n, sizes in BINS))),
         # other frequencies for the two channels of a pair: no rotation
         ("vjepa2 0", lambda: make("mrope", base=1e4, pairing="interleaved")),
     ],
@@ -246,9 +280,51 @@ def test_scores_that_are_easily_mistaken(name, wrong):
     shapes = jax.eval_shape(lambda: encoding.init(jax.random.key(0), dims))
     leaves = jax.tree_util.tree_leaves_with_path(shapes)
     ours = {(jax.tree_util.keystr(path[-1:]), leaf.shape) for path, leaf in leaves}
-    fits = lambda name, x: (f"[{name.partition('/')[2]!r}]", x.shape) in ours
+    fits = lambda name, x: (f"[{name.partition('/')[2].split()[0]!r}]", x.shape) in ours
     fitting = {n: x for n, x in arrays.items() if "/" not in n or fits(n, x)}
     assert scores_gap(encoding, layer, fitting) > 1e-3
+
+
+def test_learned_factors_are_refused_for_scalings_that_do_not_have_them():
+    linear = {"rope_type": "linear", "factor": 2.0}
+    with pytest.raises(FieldError, match=r"rope_parameters.rope_type: 'linear' beside learned"):
+        from_huggingface({"model_type": "mistral_large4_text", "rope_parameters": linear})
+    with pytest.raises(FieldError, match=r"encoding: .*has no learned factors; choices: rope, ntk"):
+        with_factors(make("pi"))
+
+
+def test_latent_layers_of_mistral_large_4_are_as_the_file_says():
+    """Control of its frozen layer: with factors 1 and a growth of 0 it is YaRN alone."""
+    case, layer, arrays = score_case("mistral_large4_text 0")
+    answer, right = from_huggingface(case), latent(make("ntk_by_parts", **SLOW))
+    bare = {name: x for name, x in arrays.items() if "/" not in name}
+    plain = scores_gap(right, layer, bare)
+    unlearned = {name: np.zeros_like(x) for name, x in arrays.items() if "/" in name}
+    unlearned["params/b"] += 1
+    assert abs(scores_gap(answer, layer, bare | unlearned) - plain) < 1e-6 < 1e-3 < plain
+
+
+def test_boxes_of_layoutlm():
+    """Right biases of LayoutLMv2, as a control of the wrong ones; what a box may not be."""
+    for name, wrap in (("layoutlmv2 0", lambda bias: bias), ("layoutlmv3 0", inside_scale)):
+        _, layer, arrays = score_case(name)
+        right = chain(*(on_axes(wrap(make("t5", **sizes)), axis) for axis, sizes in BINS))
+        assert scores_gap(right, layer, arrays) < 2e-5
+    plain = from_huggingface(
+        {"model_type": "layoutlmv3", "has_relative_attention_bias": False}
+    )  # v3 has no biases of boxes without those of numbers
+    assert "t5" not in repr(plain)
+    second = from_huggingface({"model_type": "layoutlmv2", "has_relative_attention_bias": False})
+    assert repr(second).count("t5") == 2
+    with pytest.raises(FieldError, match=r"model: 16 channels are not the 4 \* 3 \+ 2 \* 3 of a"):
+        box_tables(31, (3, 3)).init(jax.random.key(0), Dims(16, 1, 16))
+    turned = jnp.asarray([[[9, 0, 2, 5], [0, 0, 31, 5], [0, 0, 30, 5]]])
+    boxes, dims = box_tables(31), Dims(8, 1, 8)
+    view = frame(
+        boxes, boxes.init(jax.random.key(0), dims), layout(np.ones((1, 3), int), turned), dims
+    )
+    x_BTD = view.embed(jnp.zeros((1, 3, 8)))
+    assert jnp.isnan(x_BTD).all(axis=-1).tolist() == [[True, True, False]]
 
 
 def rows_of_tables(answer):

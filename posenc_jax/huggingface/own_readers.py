@@ -1,5 +1,7 @@
 """Models whose config needs a function of its own, and encodings that only they have."""
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 
@@ -9,7 +11,7 @@ from posenc_jax.encodings import input_codes as codes
 from posenc_jax.encodings import make
 from posenc_jax.encodings.by_layer import chunked
 from posenc_jax.huggingface.fields import POSITIONAL, Fields
-from posenc_jax.huggingface.rotary import rope_dictionary
+from posenc_jax.huggingface.rotary import Rotary, rope_dictionary, rotary
 from posenc_jax.huggingface.rotary_parts import mrope_by_channel
 from posenc_jax.huggingface.rows import Reader
 from posenc_jax.options import FieldError, shown
@@ -210,6 +212,16 @@ def _inkling2(floor: int) -> Reader:
     return Reader(read)
 
 
+# YaRN over a trained length of 512 tokens, without its temperature.
+_MISTRAL_LARGE4 = Rotary(
+    pairing="interleaved", channels="qk_rope_head_dim", nope_every=4, change="learned",
+    scaling={
+        "rope_type": "yarn", "factor": 2048.0, "original_max_position_embeddings": 512,
+        "beta_fast": 32.0, "beta_slow": 1.0, "attention_factor": 1.0,
+    },
+)  # fmt: skip
+
+
 def _curves(config: Fields, window: int) -> tuple[int, int, int]:
     """The tokens of a window, the distances of other layers' curves, and the number of curves."""
     return (
@@ -322,6 +334,19 @@ def from_row(encoding: Encoding, first: int) -> Encoding:
 
 
 @recorded
+def over_root_width(encoding: Encoding) -> Encoding:
+    """The encoding at the input with its vectors divided by the root of the width."""
+    plain = encoding.embed
+    assert plain is not None
+
+    def embed(params, x_BTD, placed):
+        code_BTD = plain(params, jnp.zeros_like(x_BTD), placed)
+        return x_BTD + code_BTD * x_BTD.shape[-1] ** -0.5
+
+    return encoding._replace(embed=embed)
+
+
+@recorded
 def unscaled() -> Encoding:
     """Attention without positions whose products are not divided by the root of the head's width,
     as T5's from its decoder to its encoder.
@@ -340,6 +365,7 @@ def inside_scale(encoding: Encoding) -> Encoding:
 
 
 BEIT = Reader(_beit)
+CANARY = Reader(lambda config: over_root_width(make("sinusoidal", pairing="half")))
 WAV2VEC2_CONFORMER, WAV2VEC2_BERT = _wav2vec2("relative"), _wav2vec2("relative_key")
 GRANITE_SPEECH = _granite_speech("max_pos_emb", 200)
 GRANITE_SPEECH5 = _granite_speech("max_position_embeddings", 128)
@@ -348,6 +374,7 @@ HUNYUAN_VL, INKLING, PHI4_AUDIO, XLNET = map(Reader, (_hunyuan_vl, _inkling, _ph
 INKLING2, INKLING2_LOOP = _inkling2(128_000), _inkling2(8_192)
 NEMOTRON_STREAMING = Reader(_nemotron_streaming)
 EOMT_DINOV3 = Reader(lambda config: _dinov3(config, 640))
+MISTRAL_LARGE4 = Reader(partial(rotary, _MISTRAL_LARGE4))
 UNSCALED = Reader(lambda config: unscaled())
 # Falcon's ALiBi; transformers makes it in bfloat16.
 FALCON_ALIBI = Reader(lambda config: inside_scale(make("alibi")))

@@ -134,7 +134,7 @@ def _part(row: Any, config: Fields) -> Answer:
 
 def _table(row: Table, config: Fields) -> Encoding:
     rows = config.get(*row.names, default=row.length) + row.more
-    return _from(make("learned", length=rows), row.first, config)
+    return _from(make("learned", length=rows), row.first, config, row.pad)
 
 
 def _sines(row: Sines, config: Fields) -> Encoding:

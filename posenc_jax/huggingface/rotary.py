@@ -69,7 +69,8 @@ class Rotary(NamedTuple):
                 window, N for no attention.
     types:      what the model means by types of layers in `block_types`.
     change:     further changes of the rotation: "backwards" turns the other way, "values" turns
-                values too, "head" turns the first head alone.
+                values too, "head" turns the first head alone, "learned" has learned factors of the
+                frequencies and logits that grow with the logarithm of the keys, in all layers.
     options:    of rope that the code reads: all, the base alone, or none, so that nothing else may
                 be written.
     reads:      further fields that the code reads, of those that only some models read.
@@ -101,7 +102,7 @@ class Rotary(NamedTuple):
     scaling: Mapping[str, Any] = {}
     pattern: str = ""
     types: Mapping[str, str] = {}
-    change: Literal["", "backwards", "values", "head"] = ""
+    change: Literal["", "backwards", "values", "head", "learned"] = ""
     options: Literal["all", "base", "none"] = "all"
     reads: tuple[str, ...] = ()
     still: str = NONE
@@ -146,6 +147,8 @@ def rotary(model: Rotary, config: Fields) -> Encoding:
             parts.append(near if model.order is None else by_order(near))
         if layer_type == CHUNKED:
             parts.append(chunked(chunk))
+        if model.change == "learned":
+            parts.append(rotary_parts.louder_by_count())
         return parts[0] if len(parts) == 1 else chain(*parts)
 
     if (period := math.lcm(len(types), len(turned))) > MOST_LAYERS:
@@ -302,6 +305,11 @@ def _turned(model: Rotary, config: Fields, layer_type: str, layer: Turned) -> En
         encoding = _scaled(rope, config, rope_type, turn)
     if model.change == "backwards":
         encoding = rotary_parts.backwards(encoding)
+    if model.change == "learned":
+        if rope_type not in ("default", "yarn"):
+            reason = f"{shown(rope_type)} beside learned factors of frequencies"
+            raise FieldError((*rope.path, "rope_type"), f"{reason}; choices: default, yarn")
+        encoding = rotary_parts.with_factors(encoding)
     if model.change == "values":
         encoding = rotary_parts.values_too(encoding)
     if head:  # refuses a width that does not pair, and lists of another length

@@ -8,9 +8,12 @@ from collections.abc import Callable
 import jax.numpy as jnp
 import numpy as np
 
+from posenc_jax.combinators import each_layer
 from posenc_jax.encoding import Encoding, place
 from posenc_jax.encodings import rotation
+from posenc_jax.encodings.card import with_axes
 from posenc_jax.encodings.rotary_axes import Order, pair_axes, split_axes, turns_by_axis
+from posenc_jax.encodings.rotary_scaling import by_parts
 from posenc_jax.encodings.rotation import Pairing, Turn, with_length
 from posenc_jax.options import FieldError
 from posenc_jax.recipes import recorded
@@ -120,6 +123,55 @@ def backwards(encoding: Encoding) -> Encoding:
         return Turn(cos, -sin)
 
     return encoding._replace(table=table)
+
+
+@recorded
+def with_factors(encoding: Encoding) -> Encoding:
+    """The rotary encoding whose pair k turns exp(alpha_k) times as fast, as Mistral Large 4's. All
+    heads, and layers that are equal, share the learned alpha_F, [F], which starts at 0.
+
+    FieldError: the frequencies of the encoding are not fixed by the width of a head.
+    """
+    amplitude, plain = 1.0, encoding
+    while plain.name == "louder":
+        amplitude, plain = amplitude * plain.options["amplitude"], plain.options["encoding"]
+    options = dict(plain.options)
+    pairing = options.pop("pairing", "half")
+    if plain.name == "ntk_by_parts":
+        frequencies = by_parts(**options)
+    elif plain.name == "rope" and not options["values"]:
+        frequencies = lambda head: rotation.ladder(head, options["base"])
+    else:
+        reason = f"{plain!r} has no learned factors; choices: rope, ntk_by_parts"
+        raise FieldError("encoding", reason)
+
+    def init(key, dims):
+        return {"alpha": jnp.zeros(len(frequencies(dims.head)), float)}
+
+    def table(params, pos_BT, dims):
+        alpha_F = params["alpha"].astype(float)
+        freq_F = jnp.asarray(frequencies(dims.head), float) * jnp.exp(alpha_F)
+        turn = rotation.turns(rotation.angles(with_axes(pos_BT), freq_F[None]))
+        return Turn(*(leaf * amplitude for leaf in turn))
+
+    return rotation.rotary(pairing, table, frequencies, init=init)
+
+
+@recorded
+def louder_by_count() -> Encoding:
+    """Multiplies the logits of a query that sees n keys by s ln n + b, with a scale s and an offset
+    b of each layer and head, which start at 0 and 1. Without b it is `ssmax`.
+    """
+
+    def init(key, dims):
+        return {"s": jnp.zeros(dims.heads, float), "b": jnp.ones(dims.heads, float)}
+
+    def temper(params, count, q_placed, dims):
+        log_BQ1 = jnp.log(jnp.maximum(count(), 1))[..., None]
+        s_H, b_H = (params[name].astype(log_BQ1.dtype)[None, None] for name in ("s", "b"))
+        return s_H * log_BQ1 + b_H
+
+    return each_layer(Encoding(init=init, temper=temper))
 
 
 @recorded

@@ -67,12 +67,14 @@ class Table(NamedTuple):
     first:  the row that position 0 reads.
     more:   rows more than the config says.
     names:  fields of the length.
+    pad:    `pad_token_id`, where the config does not say it.
     """
 
     length: int
     first: int | Literal["pad_token_id + 1"] = 0
     more: int = 0
     names: tuple[str, ...] = ("n_positions", "max_position_embeddings")
+    pad: int = 1
 
 
 class Sines(NamedTuple):

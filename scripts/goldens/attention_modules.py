@@ -507,4 +507,80 @@ def swin_v2(cls) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     return fields, arrays | {f"params/{n}": x.detach().numpy() for n, x in params.items()}
 
 
-CALLED = {"hunyuan_vl_text": hunyuan_vl, "swin2sr": swin_v2, "swinv2": swin_v2}
+def mistral_large4(cls) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    """Mistral Large 4's rotary class and its scale of queries on numbers, since its keys are chosen
+    by an indexer; of a layer that turns.
+    """
+    fields = {
+        "hidden_size": 48, "num_attention_heads": 3, "num_key_value_heads": 3,
+        "num_hidden_layers": 1, "qk_nope_head_dim": 8, "qk_rope_head_dim": 8,
+        "no_rope_layers": [1],
+    }  # fmt: skip
+    file = importlib.import_module(cls.__module__.replace("configuration_", "modeling_"))
+    config = cls(**fields)
+    turned = file.MistralLarge4TextRotaryEmbedding(config)
+    scale = file.MistralLarge4TextSoftmaxScaling(3)
+    for seed, parameter in enumerate((turned.alpha, scale.scale, scale.bias)):
+        parameter.data = 0.5 * normal(*parameter.shape, seed=seed) + seed // 2
+    q, k = (normal(1, 3, 9, 16, seed=n) for n in (3, 4))
+    pos_BT = torch.arange(9)[None]
+    cos, sin = turned(q, pos_BT)
+    parts = file.apply_rotary_pos_emb_interleave(q[..., 8:], k[..., 8:], cos, sin)
+    whole_q, whole_k = (
+        torch.cat([x[..., :8], part], -1) for x, part in zip((q, k), parts, strict=True)
+    )
+    whole_q = scale(whole_q, pos_BT, head_dim_first=True)
+    unseen = torch.full((9, 9), -torch.inf).triu(1)
+    weights = (whole_q @ whole_k.transpose(2, 3) / 4 + unseen).softmax(-1)
+    by_token = lambda x: x.transpose(1, 2).numpy()
+    params = {"alpha": turned.alpha, "s": scale.scale, "b": scale.bias}
+    return fields | {"rope_parameters": config.rope_parameters}, {
+        "q": by_token(q), "k": by_token(k), "weights": weights.detach().numpy(),
+        "pos": pos_BT.numpy().astype(np.int32),
+        **{f"params/{name}": x.detach().numpy() for name, x in params.items()},
+    }  # fmt: skip
+
+
+def layoutlm(cls) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    """LayoutLMv2's and v3's biases of their encoder on random queries and keys."""
+    third = cls.model_type == "layoutlmv3"
+    fields = {
+        "hidden_size": 36, "num_attention_heads": 3, "num_hidden_layers": 1, "vocab_size": 5,
+        "coordinate_size": 7, "shape_size": 4, "rel_pos_bins": 8, "max_rel_pos": 6,
+        "rel_2d_pos_bins": 10, "max_rel_2d_pos": 20, "intermediate_size": 8, "pad_token_id": 0,
+        "max_2d_position_embeddings": 31,
+    }  # fmt: skip
+    file = importlib.import_module(
+        "transformers.models." + ("layoutlmv3.modeling_layoutlmv3" if third
+                                  else "layoutlmv2.modeling_layoutlmv2")
+    )  # fmt: skip
+    encoder = getattr(file, f"LayoutLMv{2 + third}Encoder")(cls(**fields))
+    tables = {"table": encoder.rel_pos_bias, "table of x": encoder.rel_pos_x_bias,
+              "table of y": encoder.rel_pos_y_bias}  # fmt: skip
+    for seed, layer in enumerate(tables.values()):
+        layer.weight.data = normal(*layer.weight.shape, seed=seed)
+    rng = np.random.default_rng(0)
+    first_T2, size_T2 = rng.integers(0, 15, (9, 2)), rng.integers(0, 15, (9, 2))
+    box_T4 = np.concatenate([first_T2, first_T2 + size_T2], axis=1)
+    at_BT, box_BT4 = torch.arange(9)[None], torch.tensor(box_T4)[None]
+    if third:
+        bias = encoder._compute_position_bias(at_BT, box_BT4)
+    else:
+        bias = encoder._calculate_1d_position_embeddings(at_BT)
+        bias = bias + encoder._calculate_2d_position_embeddings(box_BT4)
+    q, k = (normal(1, 3, 9, 12, seed=n) for n in (3, 4))
+    weights = (q @ k.transpose(2, 3) / 12**0.5 + bias).softmax(-1)
+    by_token = lambda x: x.transpose(1, 2).numpy()
+    pos_T5 = np.concatenate([np.arange(9)[:, None], box_T4], axis=1).astype(np.int32)
+    return fields, {
+        "q": by_token(q), "k": by_token(k), "weights": weights.detach().numpy(),
+        "pos": pos_T5[None],
+        **{f"params/{name}": layer.weight.detach().T.numpy() for name, layer in tables.items()},
+    }  # fmt: skip
+
+
+CALLED = {
+    "layoutlmv2": layoutlm, "layoutlmv3": layoutlm, "layoutxlm": layoutlm,
+    "hunyuan_vl_text": hunyuan_vl, "mistral_large4_text": mistral_large4, "swin2sr": swin_v2,
+    "swinv2": swin_v2,
+}  # fmt: skip

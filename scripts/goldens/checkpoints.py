@@ -28,6 +28,10 @@ LLAMA3 = {
     "original_max_position_embeddings": 16, "rope_theta": 500.0,
 }  # fmt: skip
 SLOWER = {"rope_theta": 50.0}
+GRANITE = {
+    "rope_theta": 1000.0, "attention_multiplier": 0.5, "embedding_multiplier": 3,
+    "residual_multiplier": 0.4, "logits_scaling": 2,
+}  # fmt: skip
 T5 = {
     "vocab_size": IDS, "d_model": 32, "d_kv": 6, "d_ff": 40, "num_layers": 2, "num_heads": 4,
     "relative_attention_num_buckets": 8, "relative_attention_max_distance": 10,
@@ -37,6 +41,8 @@ T5 = {
 CASES: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     "bert": ("bert", SMALL, {}),
     "bloom": ("bloom", {"vocab_size": IDS, "hidden_size": 32, "n_layer": 2, "n_head": 4}, {}),
+    "cohere": ("cohere", {**GROUPED, "logit_scale": 0.25, "rope_theta": 1000.0}, SLOWER),
+    "cohere2": ("cohere2", {**GROUPED, **WINDOWED, "logit_scale": 0.25}, {"sliding_window": 5}),
     "deberta-v2": (
         "deberta-v2",
         {**SMALL, "relative_attention": True, "position_biased_input": False,
@@ -44,6 +50,7 @@ CASES: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
          "share_att_key": True, "norm_rel_ebd": "layer_norm"},
         {"max_relative_positions": 4},
     ),
+    "gemma": ("gemma", {**GROUPED, "head_dim": 12, "rope_theta": 1000.0}, SLOWER),
     "gemma2": (
         "gemma2",
         {**GROUPED, **WINDOWED, "head_dim": 12, "query_pre_attn_scalar": 8,
@@ -56,6 +63,17 @@ CASES: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
          "rope_local_base_freq": 100.0},
         {"rope_local_base_freq": 10.0},
     ),
+    "glm": (
+        "glm",
+        {**GROUPED, "head_dim": 12, "pad_token_id": 0, "rope_theta": 1000.0},
+        {"partial_rotary_factor": 1.0},
+    ),
+    "glm4": (
+        "glm4",
+        {**GROUPED, "head_dim": 12, "pad_token_id": 0, "attention_bias": False,
+         "rope_theta": 1000.0},
+        SLOWER,
+    ),
     "gpt2": ("gpt2", {"vocab_size": IDS, "n_embd": 32, "n_layer": 2, "n_head": 4,
                       "n_positions": 32}, {}),
     "gpt_neox": ("gpt_neox", {**SMALL, "rotary_pct": 0.5, "rotary_emb_base": 100}, SLOWER),
@@ -64,6 +82,12 @@ CASES: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
         {**SMALL, "rotary_pct": 1.0, "use_parallel_residual": False, "attention_bias": False},
         SLOWER,
     ),
+    "granite": (
+        "granite",
+        {**GROUPED, **GRANITE, "tie_word_embeddings": True, "attention_bias": True},
+        SLOWER,
+    ),
+    "granite untied": ("granite", {**GROUPED, **GRANITE}, SLOWER),
     "llama": ("llama", {**GROUPED, "rope_theta": 1000.0}, SLOWER),
     "llama 3": (
         "llama",
@@ -71,14 +95,30 @@ CASES: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
         {"rope_scaling": None, "rope_theta": 500.0},
     ),
     "mistral": ("mistral", {**GROUPED, "head_dim": 12, "sliding_window": 4}, {"sliding_window": 5}),
+    "modernbert": (
+        "modernbert",
+        {**SMALL, "pad_token_id": 0, "local_attention": 6, "global_attn_every_n_layers": 2},
+        {"local_attention": 8},
+    ),
     "mpt": ("mpt", {"vocab_size": IDS, "d_model": 32, "n_layers": 2, "n_heads": 4}, {}),
     "olmo2": ("olmo2", {**GROUPED, "rope_theta": 1000.0}, SLOWER),
+    "olmo3": ("olmo3", {**GROUPED, **WINDOWED, "rope_theta": 1000.0}, SLOWER),
+    "phi3": (
+        "phi3",
+        {**GROUPED, "pad_token_id": 0, "sliding_window": 4, "partial_rotary_factor": 0.75},
+        {"sliding_window": 5},
+    ),
     "qwen2": ("qwen2", {**GROUPED, "rope_theta": 1000.0}, SLOWER),
     "qwen3": ("qwen3", {**GROUPED, "head_dim": 12, "rope_theta": 1000.0}, SLOWER),
     "roberta": (
         "roberta",
         {**SMALL, "pad_token_id": 1, "max_position_embeddings": 34, "type_vocab_size": 1},
         {},
+    ),
+    "smollm3": (
+        "smollm3",
+        {**GROUPED, "pad_token_id": 0, "no_rope_layers": [1, 0], "rope_theta": 1000.0},
+        {"no_rope_layers": [0, 1]},
     ),
     "t5": ("t5", T5, {"relative_attention_max_distance": 20}),
     "t5 gated": (
@@ -89,7 +129,13 @@ CASES: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
         "t5", {**T5, "feed_forward_proj": "gated-gelu", "tie_word_embeddings": False},
         {"relative_attention_max_distance": 20},
     ),
+    "xlm-roberta": (
+        "xlm-roberta",
+        {**SMALL, "pad_token_id": 1, "max_position_embeddings": 34, "type_vocab_size": 1},
+        {},
+    ),
 }  # fmt: skip
+MASKED = "bert", "roberta", "xlm-roberta", "deberta-v2", "modernbert"  # types
 # Cases that transformers reads from an older file and saves again, and what it then has.
 RESAVED = ("t5 gated saved",)
 # Other fields of the config with which our code saves a case.
@@ -101,12 +147,15 @@ def documents() -> list[torch.Tensor]:
     return [(torch.arange(n)[None] * (5 + 2 * n) + n) % (IDS - 3) + 3 for n in LENGTHS]
 
 
+def auto_class(kind: str) -> Any:
+    """Returns the class of transformers that makes a whole model of this type."""
+    head = "Seq2SeqLM" if kind == "t5" else "MaskedLM" if kind in MASKED else "CausalLM"
+    return getattr(transformers, f"AutoModelFor{head}")
+
+
 def opened(folder: pathlib.Path, config: dict[str, Any]) -> Any:
     """Returns the model that transformers reads from a folder, all weights of it."""
-    kind = "Seq2SeqLM" if config["model_type"] == "t5" else "CausalLM"
-    kind = "MaskedLM" if config["model_type"] in ("bert", "roberta", "deberta-v2") else kind
-    auto = getattr(transformers, f"AutoModelFor{kind}")
-    model, told = auto.from_pretrained(
+    model, told = auto_class(config["model_type"]).from_pretrained(
         folder, attn_implementation="eager", dtype=torch.float32, output_loading_info=True
     )
     wrong = {what: names for what, names in told.items() if names}
@@ -130,9 +179,7 @@ def written(folder: pathlib.Path, case: str) -> dict[str, Any]:
     kind, fields, _ = CASES[case]
     config = {"model_type": kind, **fields}
     model_config = CONFIG_MAPPING[kind].from_dict(json.loads(json.dumps(config)))
-    auto = {"t5": "Seq2SeqLM", "bert": "MaskedLM", "roberta": "MaskedLM", "deberta-v2": "MaskedLM"}
-    name = f"AutoModelFor{auto.get(kind, 'CausalLM')}"
-    getattr(transformers, name).from_config(model_config).save_pretrained(folder)
+    auto_class(kind).from_config(model_config).save_pretrained(folder)
     with safe_open(folder / "model.safetensors", "np") as file:
         shapes = {name: file.get_slice(name).get_shape() for name in file.keys()}  # noqa: SIM118
     if case.startswith("t5 gated"):

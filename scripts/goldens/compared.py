@@ -105,8 +105,10 @@ def filled(encoding: Encoding, dims: Dims, arrays: Mapping[str, np.ndarray]) -> 
     def pick(path, leaf):
         last = next((str(k.key) for k in path[::-1] if hasattr(k, "key")), "")
         fits = lambda name: name.split()[0] == last and arrays[name].shape == leaf.shape
-        if not last or not (name := next(filter(fits, arrays), "")):
+        fitting = list(filter(fits, arrays)) if last else []
+        if not fitting:
             return leaf
+        name = next((name for name in fitting if name not in used), fitting[0])
         used.add(name)
         return jnp.asarray(np.asarray(arrays[name], np.float64))
 

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+import transformers
 
 
 class Added(NamedTuple):
@@ -166,6 +167,41 @@ def reformer(cls) -> Added:
     return Added(fields, np.arange(11, dtype=np.int32), code_TD, params)
 
 
+BOXES_T4 = np.array(
+    [[0, 0, 30, 30], [2, 5, 9, 7], [9, 5, 9, 8], [11, 20, 30, 25], [30, 30, 30, 30]], np.int32
+)
+
+
+def layoutlm(cls) -> Added:
+    """LayoutLM's tables of a token's number and of its box, on pages of 0 to 30."""
+    fields = {
+        "hidden_size": 16, "num_attention_heads": 2, "vocab_size": 5, "pad_token_id": 0,
+        "max_position_embeddings": 12, "max_2d_position_embeddings": 31,
+    }  # fmt: skip
+    if (kind := cls.model_type) != "layoutlm":
+        fields |= {"coordinate_size": 3, "shape_size": 2}
+    if kind == "layoutxlm":  # whose model is LayoutLMv2's
+        cls = transformers.LayoutLMv2Config
+    name = "TextEmbeddings" if kind == "layoutlmv3" else "Embeddings"
+    module = module_of(cls, name)(cls(**fields)).eval()
+    module.LayerNorm = torch.nn.Identity()
+
+    def second(ids, boxes):  # its model adds them
+        numbers = module.position_embeddings(module.position_ids[:, : ids.shape[1]])
+        return numbers + module._calc_spatial_position_embeddings(boxes)
+
+    names = {"x": "x", "y": "y", "height": "h", "width": "w"}
+    tables = {ours: getattr(module, f"{theirs}_position_embeddings").weight
+              for ours, theirs in names.items()}  # fmt: skip
+    tables["table"] = module.position_embeddings.weight
+    ids, boxes = torch.ones(1, 5, dtype=torch.long), torch.tensor(BOXES_T4)[None].long()
+    called = module if kind in ("layoutlm", "layoutlmv3") else second
+    code_TD = difference(called, [*tables.values()], ids, boxes)
+    pos_T5 = np.concatenate([np.arange(5, dtype=np.int32)[:, None], BOXES_T4], axis=1)
+    params = {name: table.detach() for name, table in tables.items()}
+    return Added(fields, pos_T5, code_TD, params)
+
+
 POINTS = (
     "edgetam_prompt_encoder", "edgetam_video_prompt_encoder", "sam2_prompt_encoder",
     "sam2_video_prompt_encoder", "sam3_tracker_prompt_encoder",
@@ -175,6 +211,7 @@ ADDED: dict[str, dict[str, Callable[[Any], Added]]] = {
     **{kind: {"": points} for kind in POINTS},
     "aimv2_vision_model": {"": aimv2, "native": aimv2_native},
     "audio-spectrogram-transformer": {"": spectrogram},
+    **{kind: {"": layoutlm} for kind in ("layoutlm", "layoutlmv2", "layoutlmv3", "layoutxlm")},
     "reformer": {"": reformer},
     "timesformer": {"": timesformer},
     "vit_mae": {"": vit_mae},

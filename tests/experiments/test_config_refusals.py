@@ -43,6 +43,10 @@ CASES = [
     ({"model__dtype": "float16"}, ["config.model.dtype", "float16", "bfloat16"]),
     ({"model__heads": 5}, ["config.model", "32", "5", "4, 8"]),
     (
+        {"model__first_norm": False, "model__norm_at": "post"},
+        ["config.model", "first_norm False", "norm_at post", "pre, both"],
+    ),
+    (
         {"model__parallel": True, "model__norm_at": "post"},
         ["config.model", "parallel", "norm_at pre"],
     ),

@@ -2,8 +2,8 @@
 how it reads texts longer than its table of positions.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
-from functools import partial
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cache, partial
 from typing import Any
 
 import jax
@@ -22,7 +22,9 @@ from experiments.invariance.released_encoder import (
     text,
     without_positions,
 )
+from posenc_jax.attention import frame
 from posenc_jax.encoding import Encoding
+from posenc_jax.encodings import make
 from posenc_jax.lab import runs
 from posenc_jax.lab.hosts.compiling import jit_whole
 from posenc_jax.lab.model.transformer import build
@@ -145,50 +147,68 @@ def _long(config: Config, encoder: Encoder) -> Iterator[Record]:
     found = table_of(_encoding(encoder))
     assert found is not None
     table, _ = found
+    assert table.name == "learned"
     rows = int(encoder.released.params["encoding"]["table"].shape[0]) - found[1]
     ids = np.array(encoder.words.encode(text(), add_special_tokens=False).ids, np.int32)
     around = encoder.words.encode("").ids
     first, last = around[: (len(around) + 1) // 2], around[(len(around) + 1) // 2 :]
-    whole = lambda part: np.array([*first, *part, *last], np.int32)
     more = len(around)
     log = partial(runs.seed_records, 0, [config.first_seed])
-    pooling = encoder.pooling._replace(normalized=True)
-    vectors: dict[str, Any] = {}
-    for beyond in BEYOND:
-        model = _model(encoder, beyond_table(_encoding(encoder), beyond))
-        read = lambda params, x_BT, at, model=model: pooling(model.apply(params, x_BT, at), at)
-        vectors[beyond] = jit_whole(read)
-    assert table.name == "learned"
+    read = _reader(encoder)
+
+    @cache
+    def vector_D(start: int, size: int, beyond: str = WITHIN) -> np.ndarray:
+        """The vector of `size` tokens of the text, with those that stand around a text."""
+        return read(np.array([*first, *ids[start : start + size], *last], np.int32), beyond)
+
     for times in TIMES:
         size = int(rows * times) - more
         starts = [int(n * (len(ids) - size) / TEXTS) for n in range(TEXTS)]
-        long_BT = np.stack([whole(ids[start : start + size]) for start in starts])
-        windows_BD = _windows(vectors[WITHIN], encoder, ids, starts, size, whole, rows)
+        width = min(int(rows * WINDOW) - more, size)
+        parts = [range(start, start + size - width + 1, width) for start in starts]
+        means = [np.mean([vector_D(n, width) for n in part], axis=0) for part in parts]
+        windows_BD = np.stack([mean_D / np.linalg.norm(mean_D) for mean_D in means])
         for beyond in BEYOND if times > 1 else BEYOND[:1]:
-            read_BT = long_BT[:1] if (beyond, times > 1) == (WITHIN, True) else long_BT  # NaN
-            at = full(*read_BT.shape)
-            vector_BD = vectors[beyond](encoder.released.params, jnp.asarray(read_BT), at)
-            between_BB = np.asarray(vector_BD) @ windows_BD.T
+            read_starts = starts[:1] if (beyond, times > 1) == (WITHIN, True) else starts  # NaN
+            vectors_BD = np.stack([vector_D(start, size, beyond) for start in read_starts])
+            between_BB = vectors_BD @ windows_BD.T
             own = np.diag(between_BB).mean()
             others = between_BB[~np.eye(*between_BB.shape, dtype=bool)].mean()
             pairs = {OWN: own, OTHER: others}
-            labels = {"split": "test", "length": long_BT.shape[1]}
+            labels = {"split": "test", "length": size + more}
             for against, value in pairs.items():
                 labelled = {**labels, "encoding": beyond, "against": against}
                 yield from log(labelled, {"similarity": [value]})
 
 
-def _windows(read, encoder: Encoder, ids, starts, size: int, whole, rows: int) -> np.ndarray:
-    """The mean vectors, of length 1, of the windows of texts, [B, D]."""
-    width = min(int(rows * WINDOW), size + len(whole([]))) - len(whole([]))
-    means = []
-    for start in starts:
-        parts = range(start, start + size - width + 1, width)
-        window_BT = np.stack([whole(ids[n : n + width]) for n in parts])
-        vector_BD = read(encoder.released.params, jnp.asarray(window_BT), full(*window_BT.shape))
-        mean_D = np.asarray(vector_BD).mean(axis=0)
-        means.append(mean_D / np.linalg.norm(mean_D))
-    return np.stack(means)
+def _reader(encoder: Encoder) -> Callable[[np.ndarray, str], np.ndarray]:
+    """A function (tokens [T], beyond) -> the vector of a text, [D], of length 1, where positions
+    past the table read what `beyond` says.
+
+    The vectors of the positions are read first, and are the table of the model's program. So there
+    is one program for a length, whatever `beyond` is; most of the time was their compilation.
+    """
+    config, params = encoder.released.config, encoder.released.params
+    pooling = encoder.pooling._replace(normalized=True)
+
+    @jit_whole
+    def read(params, position_TD, token_BT):
+        model = _model(encoder, make("learned", length=len(position_TD)))
+        at = full(*token_BT.shape)
+        inside = {**params, "encoding": {"table": position_TD}}
+        return pooling(model.apply(inside, token_BT, at), at)[0]
+
+    @cache
+    def positions_TD(length: int, beyond: str) -> jax.Array:
+        encoding = beyond_table(_encoding(encoder), beyond)
+        view = frame(encoding, params["encoding"], full(1, length), config.dims)
+        return view.embed(jnp.zeros((1, length, config.width)))[0]
+
+    def vector_D(token_T: np.ndarray, beyond: str) -> np.ndarray:
+        tokens_BT = jnp.asarray(token_T)[None]
+        return np.asarray(read(params, positions_TD(len(token_T), beyond), tokens_BT))
+
+    return vector_D
 
 
 def summarise(records: Iterable[Record]) -> Summary:

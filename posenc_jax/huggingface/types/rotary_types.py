@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from posenc_jax.huggingface.own_readers import ERNIE, FALCON_ALIBI, HUNYUAN_VL
+from posenc_jax.huggingface.own_readers import ERNIE, FALCON_ALIBI, HUNYUAN_VL, MISTRAL_LARGE4
 from posenc_jax.huggingface.rotary import FULL, LOCAL, Rotary
 from posenc_jax.huggingface.rows import (
     PAD,
@@ -249,7 +249,7 @@ ROTARY: dict[str, Any] = {
         {"vision_config": "idefics_vision", "perceiver_config": "idefics_perciever"},
         {"text": Rotary()},
     ),
-    "mistral_large4_text": missing("learned factors of the frequencies"),
+    "mistral_large4_text": MISTRAL_LARGE4,
     "molmo2_text": Rotary(scaled_by="rope_scaling_layers"),
     "moonshine": Rotary(pairing="interleaved", share=0.9),
     "moonshine_streaming": Parts({"encoder_config": "moonshine_streaming_encoder"}, {

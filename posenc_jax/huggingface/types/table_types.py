@@ -4,7 +4,9 @@ whose attention has a bias.
 
 from typing import Any
 
+from posenc_jax.huggingface.box_readers import LAYOUTLM, LAYOUTLM_2, LAYOUTLM_3
 from posenc_jax.huggingface.own_readers import (
+    CANARY,
     DEBERTA,
     GPT_NEO,
     GRANITE_SPEECH,
@@ -103,7 +105,7 @@ TABLES: dict[str, Any] = {
     # sines
     "ctrl": Sines(spacing="paper"),
     **each("autoformer informer time_series_transformer", both(INFORMER)),
-    "canary_decoder": missing("sines divided by the root of the width"),
+    "canary_decoder": CANARY,
     **each("fsmt m2m_100 nllb-moe", both(FAIRSEQ)),
     "fun_asr_nano_encoder": Sines(first=1),
     **each("kosmos_2_5_text_model kosmos_2_text_model", FAIRSEQ),
@@ -134,7 +136,7 @@ TABLES: dict[str, Any] = {
     ),
     "cpmant": missing("buckets of pairs of segments"),
     "phi4_multimodal_audio": ignoring(PHI4_AUDIO, "chunk_size", "left_chunk"),
-    "prophetnet": missing("buckets of content"),
+    "prophetnet": Seq2Seq(Table(512, first=PAD, pad=0), missing("buckets of content"), Nope()),
     # other biases
     "bloom": ignoring(Use("alibi"), "offset_alibi"),
     **each("deberta deberta-v2", DEBERTA),
@@ -168,7 +170,10 @@ TABLES: dict[str, Any] = {
            CONVOLUTION),
     "wavlm": CONVOLUTION,
     # boxes on a page
-    **each("bros layoutlm layoutlmv2 layoutlmv3 layoutxlm lilt udop", missing("tables of boxes")),
+    "layoutlm": LAYOUTLM,
+    **each("layoutlmv2 layoutxlm", LAYOUTLM_2),
+    "layoutlmv3": LAYOUTLM_3,
+    **each("bros lilt udop", missing("tables of boxes")),
     "markuplm": missing("tables of paths in a page"),
     # others
     "canine": Table(16_384, names=("num_hash_buckets",)),  # a row for each position, no hash

@@ -113,6 +113,8 @@ class ModelConfig(Part):
     norm_at:   each part f, attention or MLP, makes of the hidden states x: "pre" x + f(norm(x)),
                "post" norm(x + f(x)) as BERT, "output" x + norm(f(x)) as OLMo 2, "both"
                x + norm(f(norm(x))) as Gemma 2.
+    first_norm: the input of the first layer's attention is normalised, as that of the others;
+               ModernBERT's is not, as its embeddings are.
     qk_norm:   RMSNorm of queries and keys: of each head as Qwen3, or of all heads as OLMo 2.
     parallel:  attention and MLP read the same x, and both are added to it, as in GPT-NeoX.
     gated:     the MLP is down(activation(gate(x)) up(x)) (arXiv 2002.05202).
@@ -120,9 +122,11 @@ class ModelConfig(Part):
     tied:      the read-out's weights are those of the embedding.
     embedding: "scaled" multiplies embeddings by the square root of `width`, as Gemma does; "norm"
                normalises them, with positions added, as BERT and BLOOM do.
-    transform: a dense layer, activation and norm before the read-out, as in BERT's head.
+    transform: a dense layer, activation and norm before the read-out, as in BERT's head;
+               transform_bias: the dense layer has a bias.
     sinks:     each layer and head has the logit of one more key, whose value is 0, as gpt-oss has.
     cap:       bound on the products of queries and keys, as Gemma 2 has; None: no bound.
+    logit_scale: factor of the read-out's logits, as Cohere's models have.
     logit_cap: bound on the read-out's logits, as Gemma 2 has; None: no bound.
     """
 
@@ -136,6 +140,7 @@ class ModelConfig(Part):
     mlp_width: Rows | None = None
     norm: Literal["layernorm", "rmsnorm"] = "layernorm"
     norm_at: Literal["pre", "post", "output", "both"] = "pre"
+    first_norm: bool = True
     eps: PositiveFloat = 1e-6
     qk_norm: Literal["head", "heads"] | None = None
     parallel: bool = False
@@ -145,8 +150,10 @@ class ModelConfig(Part):
     tied: bool = False
     embedding: Literal["plain", "scaled", "norm"] = "plain"
     transform: bool = False
+    transform_bias: bool = True
     sinks: bool = False
     cap: PositiveFloat | None = None
+    logit_scale: PositiveFloat = 1.0
     logit_cap: PositiveFloat | None = None
     dtype: Literal["float32", "bfloat16"] = "float32"
     masks: MaskConfig = MaskConfig()
@@ -172,6 +179,13 @@ class ModelConfig(Part):
     def _parallel_is_pre_norm(self):
         if self.parallel and (self.norm_at != "pre" or self.kind == "encoder_decoder"):
             raise ValueError("parallel is known with norm_at pre, without cross-attention, only")
+        return self
+
+    @pydantic.model_validator(mode="after")
+    def _first_norm_is_at_an_input(self):
+        if not self.first_norm and self.norm_at not in ("pre", "both"):
+            raise ValueError(f"first_norm False: with norm_at {self.norm_at} no input has a norm; "
+                             "choices: pre, both")  # fmt: skip
         return self
 
 

@@ -1,6 +1,7 @@
 """Models without a read-out: their hidden states, and how a text's vector is made of them."""
 
 import json
+import re
 from typing import Any
 
 import jax
@@ -18,8 +19,11 @@ from posenc_jax.options import FieldError
 from tests.lab.model.test_pretrained import BY_CASE, alone, folder_of, frozen
 from tests.support.catalogue import gap
 
-HEADS = "cls.", "lm_head."
-PREFIX = {"bert": "bert.", "roberta": "roberta.", "llama": "model.", "deberta-v2": "deberta."}
+HEADS = "cls.", "lm_head.", "head.", "decoder."
+PREFIX = {
+    "bert": "bert.", "roberta": "roberta.", "llama": "model.", "deberta-v2": "deberta.",
+    "modernbert": "model.", "granite untied": "model.",
+}  # fmt: skip
 
 
 def base_of(path, case, classes=("AnyModel",)):
@@ -39,20 +43,21 @@ def base_of(path, case, classes=("AnyModel",)):
 def norm(x, tensors, name, eps):
     centred = x - x.mean(-1, keepdims=True)
     unit = centred / np.sqrt((centred**2).mean(-1, keepdims=True) + eps)
-    return unit * tensors[f"{name}.weight"] + tensors[f"{name}.bias"]
+    return unit * tensors[f"{name}.weight"] + tensors.get(f"{name}.bias", 0)
 
 
 def read_out(states, tensors, case, eps):
     """The logits that the read-out of these tensors makes of hidden states."""
     linear = lambda x, name: x @ tensors[f"{name}.weight"].T + tensors.get(f"{name}.bias", 0)
-    if case == "llama":
-        return linear(states, "lm_head")
+    if case in ("llama", "granite untied"):
+        return linear(states, "lm_head") / BY_CASE[case]["config"].get("logits_scaling", 1)
     dense, after, bias = {
         "roberta": ("lm_head.dense", "lm_head.layer_norm", "lm_head.bias"),
+        "modernbert": ("head.dense", "head.norm", "decoder.bias"),
     }.get(case, ("cls.predictions.transform.dense", "cls.predictions.transform.LayerNorm",
                  "cls.predictions.bias"))  # fmt: skip
     hidden = np.asarray(ACTIVATIONS["gelu"](jnp.asarray(linear(states, dense))))
-    words = tensors[f"{PREFIX[case]}embeddings.word_embeddings.weight"]
+    words = next(x for name, x in tensors.items() if re.search("(word|tok)_embeddings", name))
     return norm(hidden, tensors, after, eps) @ words.T + tensors[bias]
 
 

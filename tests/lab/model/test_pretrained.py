@@ -18,8 +18,10 @@ from tokenizers.processors import TemplateProcessing
 
 from posenc_jax import from_huggingface
 from posenc_jax.encoding import Encoding
+from posenc_jax.huggingface.types import ROWS as TYPES
 from posenc_jax.lab.hosts.exit_status import Refused
 from posenc_jax.lab.model import pretrained
+from posenc_jax.lab.model.pretrained.architectures import MISSING
 from posenc_jax.lab.model.transformer import build
 from posenc_jax.lab.tasks.task import Pair
 from posenc_jax.layout import full, layout
@@ -151,8 +153,30 @@ def test_t5_1_1_saved_by_transformers_5_does_not_scale_its_logits(tmp_path):
 
 def test_models_are_those_of_the_version_that_the_script_asks_for():
     script = (FOLDER.parents[2] / "scripts" / "make_goldens.py").read_text()
-    assert len({row["config"]["model_type"] for row in ROWS}) == len(KINDS) >= 15
+    assert len({row["config"]["model_type"] for row in ROWS}) == len(KINDS) >= 26
     assert all(f'"transformers=={row["version"]}"' in script for row in ROWS)
+
+
+def test_types_that_cannot_be_loaded_are_those_of_the_library():
+    """A type is either loaded or refused, and none is a misspelling."""
+    refused = [kind for kinds in MISSING.values() for kind in kinds]
+    assert len(refused) == len({*refused}) > 20
+    assert not {*refused} & KINDS
+    assert {*refused} | KINDS <= {*TYPES}
+
+
+@pytest.mark.parametrize(
+    ("case", "fused"),
+    [("phi3", "self_attn.qkv_proj"), ("phi3", "mlp.gate_up_proj"),
+     ("gpt_neox", "attention.query_key_value")],
+)  # fmt: skip
+def test_a_fused_tensor_of_another_shape_is_named(case, fused, tmp_path):
+    folder = folder_of(tmp_path, case)
+    name = next(name for name in BY_CASE[case]["tensors"] if f"1.{fused}.weight" in name)
+    changed(folder, add={name: np.ones((31, 32), np.float32)})
+    with pytest.raises(Refused, match=f"tensor {re.escape(name)} gives .*; the model of its") as e:
+        pretrained.load(folder)
+    assert "\n" not in str(e.value)
 
 
 def test_deberta_is_read_with_projections_of_its_own(tmp_path):
@@ -187,7 +211,10 @@ def as_pickle(folder):
     (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
 
 
-@pytest.mark.parametrize("case", ["llama 3", "gemma3", "bert", "deberta-v2", "t5 gated", "bloom"])
+@pytest.mark.parametrize(
+    "case",
+    ["llama 3", "gemma3", "bert", "deberta-v2", "t5 gated", "bloom", "granite", "modernbert"],
+)
 def test_a_wrong_value_of_any_field_is_a_model_or_one_line(case):
     config, lines = BY_CASE[case]["config"], []
     for value in WRONG:
@@ -236,6 +263,24 @@ LOST = json.dumps({"weight_map": {DOWN: "model-00001-of-00002.safetensors"}})
             "lm_head.weight differs from model.embed_tokens.weight, which the config says it is",
         ),
         ({"model_type": "lama"}, None, "model_type: 'lama' is not known; did you mean llama"),
+        (
+            {"model_type": "qwen3_next"},
+            None,
+            "model_type: 'qwen3_next' has layers of linear attention, which our model does not "
+            "have; from_huggingface reads its positions",
+        ),
+        ({"model_type": "gpt_oss"}, None, "model_type: 'gpt_oss' has mixtures of experts, which"),
+        (
+            {"model_type": "cohere", "logit_scale": "inv_sqrt_d_model"},
+            None,
+            "logit_scale: 'inv_sqrt_d_model' is not of type float",
+        ),
+        (
+            {"model_type": "modernbert", "hidden_activation": "silu"},
+            None,
+            "classifier_activation: 'gelu' is not the activation of the MLPs; our model has one",
+        ),
+        ({"model_type": "modernbert", "norm_bias": True}, None, "norm_bias: True is not one of: F"),
         ({"rope_scaling": {"rope_type": "yarnn"}}, None, "rope_scaling.rope_type: 'yarnn'"),
         ({"hidden_act": "tanh"}, None, "hidden_act: 'tanh' is not known; choices: gelu"),
         ({"mlp_bias": True}, None, "mlp_bias: True is not one of: False"),
@@ -313,6 +358,7 @@ def test_the_recipe_of_the_page_keeps_what_a_file_of_either_version_says():
     """The base of rope, in a field of its own or in the dictionary that the recipe changes."""
     page = (ROOT / "docs" / "pretrained.md").read_text("utf-8")
     recipe = re.search(r"(?m)^name = .*\nyarn = .*\nconfig.*$", page)
+    assert recipe
     older = {"model_type": "llama", "rope_theta": 1e6, "max_position_embeddings": 2048}
     newer = {**older, "rope_theta": None, "rope_parameters": {"rope_theta": 1e6}}
 

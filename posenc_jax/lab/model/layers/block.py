@@ -12,9 +12,13 @@ from posenc_jax.lab.model.layers.dense_norm import ACTIVATIONS, Dense, Norm, add
 
 
 class Block(nn.Module):
-    """Attention, cross-attention if there is a source, and MLP, each added to x."""
+    """Attention, cross-attention if there is a source, and MLP, each added to x.
+
+    normed: attention's input is normalised, if the config has norms at inputs.
+    """
 
     config: ModelConfig
+    normed: bool = True
 
     @nn.compact
     def __call__(
@@ -46,7 +50,7 @@ class Block(nn.Module):
         c, start_BTD = self.config, x_BTD
         cached_kv, cross_kv = cached
         seen = x_BTD if past_BMD is None else jnp.concatenate([past_BMD, x_BTD], axis=1)
-        h_BKD = entering(c, "attention", seen)
+        h_BKD = entering(c, "attention", seen) if self.normed else seen
         h_BQD = h_BKD[:, -x_BTD.shape[1] :]
         layer = at_layer(h_BQD, None if past_BMD is None else h_BKD)
         self_kv = *_keys_values(self, "", h_BKD), layer.q_kept

@@ -41,7 +41,7 @@ def read_out(module: nn.Module, x_BTD: jax.Array, layout: Layout) -> jax.Array:
     """The logits of each token, or of the mean over tokens if pooled, in float32 or wider."""
     c, x_BTD = module.config, final(module, x_BTD)
     if c.transform:
-        hidden = Dense(c.width, x_BTD.dtype, name="transform")(x_BTD)
+        hidden = Dense(c.width, x_BTD.dtype, biased=c.transform_bias, name="transform")(x_BTD)
         x_BTD = norm(c, "transform_norm")(ACTIVATIONS[c.activation](hidden))
     real_BT1 = jnp.broadcast_to(layout.segment_BT, x_BTD.shape[:2])[..., None] > 0
     real_BT1 |= jnp.logical_not(c.masks.output)
@@ -50,6 +50,7 @@ def read_out(module: nn.Module, x_BTD: jax.Array, layout: Layout) -> jax.Array:
         x_BTD = x_BTD.sum(axis=1) / jnp.maximum(real_BT1.sum(axis=1), 1).astype(x_BTD.dtype)
     logits = _logits(module, x_BTD)
     logits = logits.astype(widest(logits.dtype))
+    logits = logits if c.logit_scale == 1.0 else c.logit_scale * logits
     return logits if c.logit_cap is None else c.logit_cap * jnp.tanh(logits / c.logit_cap)
 
 

@@ -97,7 +97,7 @@ class Transformer(nn.Module):
             return self._output(x_BTD, layout), inputs, entries
         for n in range(c.layers):
             inputs.append(x_BTD)
-            block = make(name=f"block_{n}")
+            block = make(normed=n > 0 or c.first_norm, name=f"block_{n}")
             past = None if memory is None else memory.x[n]
             cached = (None, None) if cache is None else cache.layers[n]
             layers = _layers(n, view, cross)
@@ -124,8 +124,8 @@ class Transformer(nn.Module):
         looped = target().loops and not tuned_for("cpu")
         if not looped or self.is_initializing() or self.is_mutable_collection("intermediates"):
             return False
-        several = self.config.layers > 1
-        return several and all(view is None or view.layers_alike() for view in views)
+        one_block = self.config.layers > 1 and self.config.first_norm
+        return one_block and all(view is None or view.layers_alike() for view in views)
 
 
 def _layers(n, *views):

@@ -8,11 +8,11 @@ import jax.numpy as jnp
 from posenc_jax.combinators import pick_layer
 from posenc_jax.encoding import Encoding
 from posenc_jax.huggingface import from_huggingface, parts_from_huggingface
-from posenc_jax.huggingface.fields import HEAD, HEADS, LAYERS, WIDTH, Fields
-from posenc_jax.lab.config.schema import ModelConfig, check
+from posenc_jax.huggingface.fields import HEAD, HEADS, LAYERS, WIDTH, Fields, Positive
+from posenc_jax.lab.config.schema import BiasedPart, ModelConfig, check
 from posenc_jax.lab.model.pretrained import weight_names as names
 from posenc_jax.lab.model.transformer import Encodings
-from posenc_jax.options import FieldError, choices_for, shown
+from posenc_jax.options import FieldError, choices_for, shown, typed
 
 # Field of ModelConfig -> its names in a config.json.
 FIELDS = {
@@ -22,7 +22,7 @@ FIELDS = {
     "head": HEAD,
     "kv_heads": ("num_key_value_heads",),
     "mlp_width": ("intermediate_size", "n_inner", "d_ff"),
-    "eps": ("rms_norm_eps", "layer_norm_epsilon", "layer_norm_eps"),
+    "eps": ("rms_norm_eps", "layer_norm_epsilon", "layer_norm_eps", "norm_eps"),
     "activation": ("hidden_act", "activation_function", "hidden_activation", "feed_forward_proj"),
     "parallel": ("use_parallel_residual",),
     "cap": ("attn_logit_softcapping",),
@@ -48,8 +48,8 @@ class Architecture(NamedTuple):
     fields:     of ModelConfig that are always so.
     defaults:   of ModelConfig's fields that a config.json need not have.
     switches:   fields of the config.json that change what is computed, with the values known here.
-    bias_field: whether `attention_bias` adds biases to queries, keys, values and the output, and
-                its default; None: there is no such field.
+    bias_field: whether `attention_bias` adds biases to the parts `bias_parts`, and its default;
+                None: there is no such field.
     qkv:        rows of the tensor of queries, keys and values: one after another, or by head.
     conv1d:     kernels are [in, out], not [out, in].
     unit_offset: a norm multiplies by one plus its weight.
@@ -65,6 +65,7 @@ class Architecture(NamedTuple):
     defaults: Mapping[str, Any] = {}
     switches: Mapping[str, tuple[Any, ...]] = {}
     bias_field: bool | None = None
+    bias_parts: tuple[BiasedPart, ...] = ("qkv", "out")
     qkv: Literal["stacked", "by head"] = "stacked"
     conv1d: bool = False
     unit_offset: bool = False
@@ -87,6 +88,13 @@ _DEBERTA = {
     "conv_kernel_size": (0,),
 }  # fmt: skip
 _CAUSAL = {"use_bidirectional_attention": (False,)}
+_NO_MLP_BIAS = {"mlp_bias": (False,)}
+_GLM_DEFAULTS = _SILU | {"eps": 1.5625e-07, "head": 128, "kv_heads": 2}
+_COHERE = {"norm": "layernorm", "parallel": True, "gated": True, "biases": ()}
+_COHERE_DEFAULTS = _SILU | {"eps": 1e-5, "tied": True}
+_COHERE_SWITCHES = {
+    "use_parallel_block": (True,), "use_gated_activation": (True,), "use_qk_norm": (False,),
+}  # fmt: skip
 
 ARCHITECTURES = {
     "bert": Architecture(
@@ -97,6 +105,12 @@ ARCHITECTURES = {
         names.BLOOM, {"embedding": "norm", "biases": _ALL_BUT_LAST}, {"eps": 1e-5, "tied": True},
         {"apply_residual_connection_post_layernorm": (False,)}, qkv="by head",
     ),
+    "cohere": Architecture(
+        names.COHERE, _COHERE, _COHERE_DEFAULTS, _COHERE_SWITCHES, bias_field=False
+    ),
+    "cohere2": Architecture(
+        names.COHERE, _COHERE, _COHERE_DEFAULTS, _COHERE_SWITCHES, bias_field=False
+    ),
     "deberta-v2": Architecture(
         names.DEBERTA, _BERT, _GELU | {"eps": 1e-7}, _DEBERTA | {"norm_rel_ebd": ("none",)},
         relative="own",
@@ -105,12 +119,23 @@ ARCHITECTURES = {
         names.DEBERTA, _BERT, _GELU | {"eps": 1e-7}, _DEBERTA | {"norm_rel_ebd": ("layer_norm",)},
         relative="shared",
     ),
+    "gemma": Architecture(
+        names.LLAMA, _LLAMA | {"embedding": "scaled"}, _GEMMA_DEFAULTS | {"kv_heads": 16}, _CAUSAL,
+        False, unit_offset=True,
+    ),
     "gemma2": Architecture(
         names.GEMMA, _GEMMA, _GEMMA_DEFAULTS | {"cap": 50.0, "logit_cap": 30.0}, _CAUSAL, False,
         unit_offset=True,
     ),
     "gemma3_text": Architecture(
         names.GEMMA, _GEMMA | {"qk_norm": "head"}, _GEMMA_DEFAULTS, _CAUSAL, False, unit_offset=True
+    ),
+    "glm": Architecture(
+        names.GLM, _LLAMA, _GLM_DEFAULTS, bias_field=True, bias_parts=("qkv",)
+    ),
+    "glm4": Architecture(
+        names.GLM4, _LLAMA | {"norm_at": "both"}, _GLM_DEFAULTS, bias_field=True,
+        bias_parts=("qkv",),
     ),
     "gpt2": Architecture(
         names.GPT2, {"biases": _ALL_BUT_LAST}, {"eps": 1e-5, "tied": True},
@@ -122,8 +147,18 @@ ARCHITECTURES = {
         names.GPT_NEOX, {"biases": ("norm", "mlp")},
         {"eps": 1e-5, "activation": "gelu", "parallel": True}, bias_field=True, qkv="by head",
     ),
-    "llama": Architecture(names.LLAMA, _LLAMA, _SILU, {"mlp_bias": (False,)}, bias_field=False),
+    "granite": Architecture(names.LLAMA, _LLAMA, _SILU, _NO_MLP_BIAS, bias_field=False),
+    "llama": Architecture(names.LLAMA, _LLAMA, _SILU, _NO_MLP_BIAS, bias_field=False),
     "mistral": Architecture(names.LLAMA, _LLAMA, _SILU | {"kv_heads": 8}),
+    "modernbert": Architecture(
+        names.MODERNBERT,
+        {"kind": "encoder", "embedding": "norm", "first_norm": False, "gated": True,
+         "transform": True, "transform_bias": False, "biases": ("read_out",)},
+        _GELU | {"eps": 1e-5},
+        {**_NO_MLP_BIAS, "norm_bias": (False,), "classifier_bias": (False,),
+         "decoder_bias": (True,)},
+        bias_field=False,
+    ),
     "mpt": Architecture(
         names.MPT, {"biases": ()}, _GELU | {"eps": 1e-5},
         {"expansion_ratio": (4,), "logit_scale": (None,)},
@@ -132,6 +167,11 @@ ARCHITECTURES = {
         names.OLMO2, _LLAMA | {"norm_at": "output", "qk_norm": "heads"}, _SILU | {"eps": 1e-5},
         bias_field=False,
     ),
+    "olmo3": Architecture(
+        names.OLMO2, _LLAMA | {"norm_at": "output", "qk_norm": "heads"}, _SILU | {"eps": 1e-5},
+        bias_field=False,
+    ),
+    "phi3": Architecture(names.PHI3, _LLAMA, _SILU | {"eps": 1e-5}),
     "qwen2": Architecture(names.LLAMA, _LLAMA | {"biases": ("qkv",)}, _SILU | {"kv_heads": 32}),
     "qwen3": Architecture(
         names.LLAMA, _LLAMA | {"qk_norm": "head"}, _SILU | {"kv_heads": 32, "head": 128},
@@ -141,8 +181,29 @@ ARCHITECTURES = {
         names.ROBERTA, _BERT, _GELU | {"eps": 1e-12}, _ONE_WAY,
         types="roberta.embeddings.token_type_embeddings.weight",
     ),
+    "smollm3": Architecture(
+        names.LLAMA, _LLAMA, _SILU | {"kv_heads": 4, "tied": True}, _NO_MLP_BIAS, bias_field=False
+    ),
     "t5": Architecture(names.T5, _T5, _RELU),
     "t5 gated": Architecture(names.T5_GATED, _T5 | {"gated": True}, _RELU),
+    "xlm-roberta": Architecture(
+        names.ROBERTA, _BERT, _GELU | {"eps": 1e-12}, _ONE_WAY,
+        types="roberta.embeddings.token_type_embeddings.weight",
+    ),
+}  # fmt: skip
+
+# What other models have, and our model does not: their types.
+MISSING = {
+    "mixtures of experts": (
+        "deepseek_v2", "deepseek_v3", "ernie4_5_moe", "glm4_moe", "gpt_oss", "granitemoe",
+        "llama4_text", "minimax_m2", "mixtral", "olmoe", "phimoe", "qwen2_moe", "qwen3_moe",
+    ),
+    "layers of linear attention": (
+        "kimi_linear", "minimax", "olmo_hybrid", "qwen3_5_moe_text", "qwen3_5_text", "qwen3_next",
+    ),
+    "layers of state spaces": (
+        "bamba", "falcon_h1", "granitemoehybrid", "jamba", "nemotron_h", "zamba", "zamba2",
+    ),
 }  # fmt: skip
 
 
@@ -191,7 +252,7 @@ def released(config: Mapping[str, Any], dtype: str = "float32") -> Released:
     values |= dict(architecture.fields) | {"dtype": dtype}
     if architecture.bias_field is not None:
         biased = fields.get("attention_bias", default=architecture.bias_field)
-        values["biases"] = (*values["biases"], *(("qkv", "out") if biased else ()))
+        values["biases"] = (*values["biases"], *(architecture.bias_parts if biased else ()))
     if kind == "mpt":
         attention = Fields(config.get("attn_config") or {}, "attn_config")
         for name, accepted in (("clip_qkv", None), ("softmax_scale", None), ("qk_ln", False)):
@@ -201,7 +262,13 @@ def released(config: Mapping[str, Any], dtype: str = "float32") -> Released:
             fields.need(name)
     if kind.startswith("t5"):
         fields.check("num_decoder_layers", values["layers"])
+    if kind == "modernbert":
+        last = fields.get("classifier_activation", default="gelu")
+        if ACTIVATIONS.get(last) != values["activation"]:
+            reason = f"{shown(last)} is not the activation of the MLPs; our model has one for both"
+            raise FieldError("classifier_activation", reason)
     model = _checked(values, names)
+    model = model.model_copy(update={"logit_scale": _logit_scale(kind, fields, model)})
     factors, vocab = _factors(kind, fields, model), fields.need("vocab_size")
     types = fields.get("type_vocab_size", default=2) if architecture.types else 0
     return Released(architecture, model, _encoding(config), vocab, factors, types)
@@ -223,6 +290,10 @@ def _kind(fields: Fields) -> str:
         kind = "t5 gated"
     if kind == "deberta-v2" and fields.get("share_att_key"):
         kind = "deberta-v2 shared"
+    for what, kinds in MISSING.items():
+        if kind in kinds:
+            reason = f"{shown(kind)} has {what}, which our model does not have"
+            raise FieldError("model_type", f"{reason}; from_huggingface reads its positions")
     if kind not in ARCHITECTURES or " " in fields.get("model_type"):
         choices = [name for name in ARCHITECTURES if " " not in name]
         raise FieldError("model_type", f"{shown(kind)} is not known{choices_for(kind, choices)}")
@@ -290,12 +361,28 @@ def _with_bias(encoding: Encoding) -> Encoding:
     return encoding._replace(init=init_biased, at=at_biased)
 
 
+def _logit_scale(kind: str, fields: Fields, model: ModelConfig) -> float:
+    """What the read-out's logits are multiplied by."""
+    if kind.startswith("cohere"):
+        return typed(("logit_scale",), Positive, fields.get("logit_scale", default=0.0625))
+    if kind == "granite":  # a read-out that is the embedding has been multiplied with it
+        embedded = fields.get("embedding_multiplier", default=1.0) if model.tied else 1.0
+        return 1 / (embedded * fields.get("logits_scaling", default=1.0))
+    return model.logit_scale
+
+
 def _factors(kind: str, fields: Fields, model: ModelConfig) -> dict[str, float]:
     """`Released.factors`: the scales that are multiplied into weights."""
-    if kind.startswith("gemma"):
+    if kind in ("gemma2", "gemma3_text"):
         scaled = "query_norm/scale" if model.qk_norm else "query/kernel"
         scale = fields.get("query_pre_attn_scalar", default=256.0)
         return {scaled: (model.dims.head / scale) ** 0.5}
+    if kind == "granite":
+        products = fields.get("attention_multiplier", default=1.0) * model.dims.head**0.5
+        added = fields.get("residual_multiplier", default=1.0)
+        parts = {"query": products, "out": added, "down": added}
+        scaled = {f"{part}/{leaf}": x for part, x in parts.items() for leaf in ("kernel", "bias")}
+        return {**scaled, "embed": fields.get("embedding_multiplier", default=1.0)}
     # Older files say by the tie of a read-out to the embedding that logits are scaled.
     if kind.startswith("t5") and fields.get("scale_decoder_outputs", default=model.tied):
         return {"decoder/norm/scale": model.width**-0.5}

@@ -13,7 +13,8 @@ from posenc_jax.lab.model.pretrained.tensors import Tensors
 from posenc_jax.lab.model.transformer import Model, build
 
 Arrays = tuple[np.ndarray, ...]
-QKV = "query", "key", "value"
+# Parts of ours that are one tensor in some models, in its order.
+FUSED = {"qkv": ("query", "key", "value"), "gate_up": ("gate", "up")}
 ROWS = "encoding/table"
 
 
@@ -60,9 +61,9 @@ def links(released: Released, paths: Iterable[str]) -> list[Link]:
         module, _, leaf = path.rpartition("/")
         block, _, part = module.rpartition("/")
         names = released.architecture.names
-        if part in QKV and _starred(f"{block}/qkv") in names:
-            if part == QKV[0]:
-                all_links.append(_fused_link(released, block, leaf))
+        if fused := _fused(names, block, part):
+            if part == FUSED[fused][0]:
+                all_links.append(_fused_link(released, block, fused, leaf))
             continue
         if path == ROWS and released.architecture.types:
             all_links.append(_typed_link(released, path, _tensor_name(names, path)))
@@ -95,7 +96,7 @@ def _tensor_link(released: Released, ours: tuple[str, ...], theirs: str) -> Link
     architecture, path = released.architecture, ours[0]
     turned = path.endswith("/kernel") and not architecture.conv1d
     more = float(architecture.unit_offset and path.endswith("/scale"))
-    factor = next((x for end, x in released.factors.items() if path.endswith(end)), 1.0)
+    factor = next((x for end, x in released.factors.items() if f"/{path}".endswith(f"/{end}")), 1.0)
     turn = lambda x: x.T if turned else x
 
     def read(tensor):
@@ -112,16 +113,26 @@ def _tensor_link(released: Released, ours: tuple[str, ...], theirs: str) -> Link
     return Link(ours, (theirs,), read, write)
 
 
-def _fused_link(released: Released, block: str, leaf: str) -> Link:
-    """The link of queries, keys and values that are one tensor."""
-    architecture, heads = released.architecture, released.config.heads
+def _fused(names: Mapping[str, str], block: str, part: str) -> str | None:
+    """The name of the tensor in `FUSED` that holds a block's part; None: it has its own."""
+    tensors = (name for name, parts in FUSED.items() if part in parts)
+    return next((name for name in tensors if _starred(f"{block}/{name}") in names), None)
+
+
+def _fused_link(released: Released, block: str, fused: str, leaf: str) -> Link:
+    """The link of several parts of a block that are one tensor."""
+    architecture, c = released.architecture, released.config
     turned = leaf == "kernel" and not architecture.conv1d
-    by_head = architecture.qkv == "by head"
+    by_head = fused == "qkv" and architecture.qkv == "by head"
+    heads, shared = c.heads, c.kv_heads or c.heads
+    sizes = [c.dims.head * count for count in (heads, shared, shared)]
+    if fused == "gate_up":
+        sizes = [c.mlp_width or c.mlp * c.width] * 2
 
     def read(tensor):  # our kernels are [in, out], and the fused axis is theirs of outputs
         whole = tensor.T if turned else tensor
-        if not by_head:
-            return tuple(np.split(whole, 3, axis=-1))
+        if not by_head or whole.shape[-1] != sum(sizes):  # a wrong shape is refused by `load`
+            return tuple(np.split(whole, np.cumsum(sizes)[:-1], axis=-1))
         by_part = whole.reshape(*whole.shape[:-1], heads, 3, -1)
         return tuple(by_part[..., n, :].reshape(*whole.shape[:-1], -1) for n in range(3))
 
@@ -132,8 +143,8 @@ def _fused_link(released: Released, block: str, leaf: str) -> Link:
             whole = np.concatenate(by_part, axis=-2).reshape(whole.shape)
         return (whole.T if turned else whole,)
 
-    name = _tensor_name(architecture.names, f"{block}/qkv/{leaf}")
-    return Link(tuple(f"{block}/{part}/{leaf}" for part in QKV), (name,), read, write)
+    name = _tensor_name(architecture.names, f"{block}/{fused}/{leaf}")
+    return Link(tuple(f"{block}/{part}/{leaf}" for part in FUSED[fused]), (name,), read, write)
 
 
 def _typed_link(released: Released, path: str, name: str) -> Link:

@@ -29,6 +29,32 @@ LLAMA = _ENDS | _layers(
     mlp_norm="post_attention_layernorm",
     **_ATTENTION, **_QK_NORM, **_GATED,
 )  # fmt: skip
+_FUSED_GATE = {"gate_up": "mlp.gate_up_proj", "down": "mlp.down_proj"}
+PHI3 = _ENDS | _layers(
+    "model.layers",
+    attention_norm="input_layernorm",
+    qkv="self_attn.qkv_proj",
+    out="self_attn.o_proj",
+    mlp_norm="post_attention_layernorm",
+    **_FUSED_GATE,
+)  # fmt: skip
+GLM = _ENDS | _layers(
+    "model.layers",
+    attention_norm="input_layernorm",
+    mlp_norm="post_attention_layernorm",
+    **_ATTENTION, **_FUSED_GATE,
+)  # fmt: skip
+GLM4 = GLM | _layers(
+    "model.layers",
+    attention_out_norm="post_self_attn_layernorm",
+    mlp_out_norm="post_mlp_layernorm",
+)  # fmt: skip
+COHERE = _ENDS | _layers(
+    "model.layers",
+    attention_norm="input_layernorm",
+    mlp_norm="input_layernorm",
+    **_ATTENTION, **_GATED,
+)  # fmt: skip
 OLMO2 = _ENDS | _layers(
     "model.layers",
     attention_out_norm="post_attention_layernorm",
@@ -136,6 +162,22 @@ ROBERTA = (
         "transform_norm": "lm_head.layer_norm",
         "read_out_bias": "lm_head.bias",
     }
+)
+MODERNBERT = {
+    "embed": "model.embeddings.tok_embeddings",
+    "embed_norm": "model.embeddings.norm",
+    "norm": "model.final_norm",
+    "transform": "head.dense",
+    "transform_norm": "head.norm",
+    "read_out_bias": "decoder.bias",
+} | _layers(
+    "model.layers",
+    attention_norm="attn_norm",
+    qkv="attn.Wqkv",
+    out="attn.Wo",
+    mlp_norm="mlp_norm",
+    gate_up="mlp.Wi",
+    down="mlp.Wo",
 )
 DEBERTA = _bert("deberta", "query_proj", "key_proj", "value_proj") | _BERT_HEAD
 
