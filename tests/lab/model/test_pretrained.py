@@ -505,11 +505,59 @@ RELEASED = {
 }  # fmt: skip
 
 
+# Sizes of decoders of Llama's kind as they were released.
+SIZES = "hidden_size", "intermediate_size", "num_attention_heads", "num_hidden_layers", "vocab_size"
+
+
+def sized(kind, *sizes, **more):
+    return {"model_type": kind, **dict(zip(SIZES, sizes, strict=True)), **more}
+
+
+RELEASED |= {
+    "ModernBERT-base": (
+        sized("modernbert", 768, 1152, 12, 22, 50368, tie_word_embeddings=True), 149_655_232,
+    ),
+    "Phi-3-mini-4k": (sized("phi3", 3072, 8192, 32, 32, 32064), 3_821_079_552),
+    "SmolLM3-3B": (sized("smollm3", 2048, 11008, 16, 36, 128256), 3_075_098_624),
+    "GLM-4-9B-0414": (sized("glm4", 4096, 13696, 32, 40, 151552, attention_bias=False),
+                      9_400_094_720),
+    "Olmo-3-7B": (sized("olmo3", 4096, 11008, 32, 32, 100278), 7_298_011_136),
+    # a layer's norm, which attention and MLP share, is two of ours
+    "Command-R7B": (sized("cohere2", 4096, 14336, 32, 32, 256000, num_key_value_heads=8),
+                    8_028_033_024 + 32 * 4096),
+    "granite-3.3-2b": (
+        sized("granite", 2048, 8192, 32, 40, 49159, num_key_value_heads=8,
+              tie_word_embeddings=True),
+        2_533_539_840,
+    ),
+    "gemma-2b": (sized("gemma", 2048, 16384, 8, 18, 256000, num_key_value_heads=1), 2_506_172_416),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("config", "activation"),
+    [
+        # its first files say gelu and mean the approximation by tanh, as transformers reads them
+        ({"model_type": "gemma", "hidden_act": "gelu", "hidden_activation": None}, "gelu_tanh"),
+        ({"model_type": "gemma", "hidden_act": "relu", "hidden_activation": None}, "relu"),
+        # these read the other field alone
+        ({"model_type": "gemma2", "hidden_act": "gelu"}, "gelu_tanh"),
+        ({"model_type": "gemma2", "hidden_act": "relu", "hidden_activation": "gelu"}, "gelu"),
+        ({"model_type": "modernbert", "hidden_activation": "gelu"}, "gelu"),
+        ({"model_type": "llama", "hidden_act": "gelu"}, "gelu"),
+    ],
+    ids=str,
+)
+def test_the_field_of_the_activation_is_that_which_the_model_reads(config, activation):
+    sizes = BY_CASE["llama"]["config"] | {"hidden_act": None}
+    assert pretrained.released({**sizes, **config}).config.activation == activation
+
+
 @pytest.mark.thorough(after=1)
 @pytest.mark.parametrize(("config", "count"), RELEASED.values(), ids=RELEASED)
 def test_a_released_config_has_the_models_parameters(config, count):
-    """By shapes alone. Of 7B parameters the host holds 2% at a time, as the test above counts."""
+    """By shapes alone. Of Llama-2-7b the host holds 2% at a time, as the test above counts."""
     sizes = [leaf.size for leaf in pretrained.shapes(pretrained.released(config)).values()]
     assert sum(sizes) == count
-    if count > 5e9:
+    if config is LLAMA:
         assert max(sizes) < sum(sizes) / 50

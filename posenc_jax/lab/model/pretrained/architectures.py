@@ -22,13 +22,18 @@ FIELDS = {
     "head": HEAD,
     "kv_heads": ("num_key_value_heads",),
     "mlp_width": ("intermediate_size", "n_inner", "d_ff"),
-    "eps": ("rms_norm_eps", "layer_norm_epsilon", "layer_norm_eps", "norm_eps"),
+    "eps": ("rms_norm_eps", "norm_eps", "layer_norm_epsilon", "layer_norm_eps"),
     "activation": ("hidden_act", "activation_function", "hidden_activation", "feed_forward_proj"),
     "parallel": ("use_parallel_residual",),
     "cap": ("attn_logit_softcapping",),
     "logit_cap": ("final_logit_softcapping",),
     "tied": ("tie_word_embeddings",),
 }
+# The one field of the activation that a type reads, of those whose files may have two.
+ACTIVATION_FIELDS = {
+    "gemma": "hidden_act", "gemma2": "hidden_activation", "gemma3_text": "hidden_activation",
+    "modernbert": "hidden_activation",
+}  # fmt: skip
 NULLABLE = "head", "kv_heads", "mlp_width", "cap", "logit_cap"  # null says something in these
 ACTIVATIONS = {
     "gelu": "gelu",
@@ -245,10 +250,13 @@ def released(config: Mapping[str, Any], dtype: str = "float32") -> Released:
         fields.check(name, *accepted)
     values = dict(architecture.defaults)
     names = {field: _name(theirs, config) for field, theirs in FIELDS.items()}
+    names["activation"] = ACTIVATION_FIELDS.get(kind, names["activation"])
     for field, name in names.items():
         value = fields.need(name) if field in ("width", "heads", "layers") else fields.get(name)
         if value is not None or (field in NULLABLE and name in config):
             values[field] = _our_value(field, name, value)
+    if kind == "gemma" and fields.get("hidden_act") == "gelu":  # a slip of its first files
+        values["activation"] = "gelu_tanh"
     values |= dict(architecture.fields) | {"dtype": dtype}
     if architecture.bias_field is not None:
         biased = fields.get("attention_bias", default=architecture.bias_field)
