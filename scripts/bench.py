@@ -205,15 +205,19 @@ def page(raw: dict) -> str:
 
 
 def table(results: dict[str, Any], steps: int) -> list[str]:
-    """The lines of the table of one contest, of which a round has so many steps."""
+    """The lines of the table of one contest, of which a round has so many steps; below it, why
+    some were not measured.
+    """
     ours = next(iter(results.values()))
     compiles = any("first" in result for result in results.values())
     lines = ["| | ms | ratio | MB |", "|---|---:|---:|---:|"]
     if compiles:
         lines = [f"{lines[0]} first call, s |", f"{lines[1]}---:|"]
+    reasons = []
     for who, result in results.items():
         if "failed" in result:
-            lines.append(f"| {who} | not measured: {result['failed']} | | |{' |' * compiles}")
+            lines.append(f"| {who} | – | – | – |{' – |' * compiles}")
+            reasons += ["", f"{who} was not measured: {result['failed']}."]
             continue
         ratios = [p / o for p, o in zip(result["seconds"], ours["seconds"], strict=True)]
         ratio = f"{statistics.median(ratios):.2f} ({min(ratios):.2f}–{max(ratios):.2f})"
@@ -221,7 +225,7 @@ def table(results: dict[str, Any], steps: int) -> list[str]:
         ratio = "1" if result is ours else ratio
         line = f"| {who} | {ms:.1f} | {ratio} | {result['mb']:.0f} |"
         lines.append(line + (f" {result['first']:.1f} |" if "first" in result else ""))
-    return lines
+    return [*lines, *reasons]
 
 
 def main() -> None:

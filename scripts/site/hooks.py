@@ -111,17 +111,24 @@ def on_files(files: Any, config: Any) -> Any:
 
 
 def of_methods(measured: Mapping[str, store.Measured]) -> dict[str, str]:
-    """Returns path -> text of the gallery, of each card, and of the explorer."""
+    """Returns path -> text of the gallery, of each card, and of the explorer.
+
+    The gallery and the explorer are pages of their own, without the site's navigation: a link leads
+    back.
+    """
+    back = lambda page, start: page.replace(
+        "<header>", f'<header><p><a href="{start}">posenc_jax</a></p>\n', 1
+    )
     drawn = {name: gallery.figure(name, method.card) for name, method in measured.items()}
     maps = {name: (method.maps, method.shape) for name, method in measured.items() if method.maps}
     points = {name: method.points for name, method in measured.items() if method.points}
     return {
-        "gallery/index.html": gallery.html(drawn),
+        "gallery/index.html": back(gallery.html(drawn), "../index.html"),
         **{
             f"gallery/{name}.svg": cards.standalone(method.card)
             for name, method in measured.items()
         },
-        "explorer.html": explorer.html(points, maps),
+        "explorer.html": back(explorer.html(points, maps), "index.html"),
     }
 
 

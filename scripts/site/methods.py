@@ -42,8 +42,8 @@ def pages(
 def index() -> str:
     """Returns the page that lists all methods by family."""
     told = (
-        "The [explorer](explorer.html) overlays them; [one table](encodings.md) has their "
-        "parameters and costs."
+        "The [explorer](explorer.html) overlays them; the [gallery](gallery/index.html) has all "
+        "their cards, [one table](encodings.md) their parameters and costs."
     )
     lines = [f"# {len(CATALOG)} methods", "", told, ""]
     for kind, names in families(CATALOG).items():

@@ -13,11 +13,11 @@ from posenc_jax.lab.gallery.page import FAMILIES, families
 HOOKS = ("place", "embed", "locate", "table", "rotate", "temper", "bias", "walk", "at")
 MEASURED = ("operations", "bytes")
 HEAD = """\
-# The catalogue
+# Parameters and costs
 
 `make site` makes this page from the registry, and the two measured columns from
-`results/catalogue.tar.xz`. `posenc_jax.describe(NAME)` prints a method's options. Each name here is
-a link to the method's page.
+`results/catalogue.tar.xz`. Each name is a link to the method's page, with its formula, its paper
+and its options; `posenc_jax.describe(NAME)` prints these.
 
 ## How to read it
 
@@ -77,15 +77,13 @@ def markdown(counted: Mapping[str, Cost], circumstances: Iterable[str]) -> str:
 def row(name: str) -> dict[str, str]:
     """Returns a method's cells by column, without the measured ones."""
     method, encoding = card(name), make(name)
-    formula, total = costs.formula(encoding), f"{costs.count(encoding, STATED):,}"
+    count, total = costs.formula(encoding), f"{costs.count(encoding, STATED):,}"
     shift = "invariant" if method.shift_invariant else "counterexample"
     beyond = f"option: {_choices(method, 'beyond')}" if method.beyond == "option" else method.beyond
     cells = {
         "method": f"[`{name}`](methods/{name}.md)",
-        "formula": f"`` {method.formula} ``",
-        "paper": method.paper,
         "hooks": ", ".join(h for h in HOOKS if getattr(encoding, h) is not None) or "none",
-        "parameters": formula if formula == total else f"{formula} = {total}",
+        "parameters": count if count == total else f"{count} = {total}",
         "past the range": beyond,
         "shift": "as behind it" if method.kind == "positions" else shift,
         "held to": "definition" + (f", {REFERENCES[name]}" if name in REFERENCES else ""),
