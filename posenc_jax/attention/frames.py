@@ -14,6 +14,7 @@ from jax.core import Tracer
 from posenc_jax import encoding as hooks
 from posenc_jax.attention.block_sizes import LANES
 from posenc_jax.attention.frame_tokens import checked_queries, frame_sides, placed_over
+from posenc_jax.attention.kernels import cudnn
 from posenc_jax.attention.kernels.traced_bias import trace
 from posenc_jax.attention.kernels.triton_bias import reading
 from posenc_jax.attention.layers import STATIC, Layer
@@ -430,7 +431,9 @@ def _kernel_refuses(layer: Layer) -> str:
     """Why the kernel, or `auto`, does not take the method; "" if it does."""
     encoding, dims = layer.encoding, layer.dims
     if lacks_triton():
-        return f"a GPU with this JAX, which has no {TRITON}"
+        if cudnn.has(layer):
+            return ""
+        return f"a GPU with this JAX, which has no {TRITON}, for what cuDNN does not have"
     if encoding.walk is not None and not encoding.walk.summed:
         return "a method that reads content block by block"
     before = layer.self_attention and layer.causal and layer.mask_padding and layer.indexed

@@ -1,32 +1,70 @@
-"""The kernels of a GPU: cuDNN's for attention without a bias, where it has them, else Triton's.
+"""The kernels of a GPU: cuDNN's for attention without a bias, where it has them, else ours.
 
 cuDNN has softmax(q k / sqrt(C)) v for rows of one sequence with padding after it. Which rows are
-such is known when a program runs: it holds both, and takes Triton's where a row is packed, empty,
-padded on the left or not stored in order.
+such is known when a program runs: it holds both, and takes ours where a row is packed, empty,
+padded on the left or not stored in order. Ours are in Triton; with a JAX that has none, another
+form of attention stands in their place.
 """
+
+from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
 
-from posenc_jax.attention.kernels.triton import kernel as triton_kernel
 from posenc_jax.attention.layers import Layer
 from posenc_jax.attention.tokens import Tokens
-from posenc_jax.backends.target import interpreted, target
+from posenc_jax.backends import target as targets
+from posenc_jax.backends.target import interpreted, lacks_triton, target
 
 WIDEST, MULTIPLE = 128, 8  # channels of a head: up to, and a multiple of
 OLDEST = 8  # compute capability: of an A100
 
 
+def has(layer: Layer) -> bool:
+    """Whether cuDNN has a layer's method, where rows are single sequences."""
+    encoding, width = layer.encoding, layer.dims.head
+    return (
+        encoding.bias is None
+        and encoding.walk is None
+        and layer.mask_padding
+        and (layer.self_attention or not layer.causal)
+        and width <= WIDEST
+        and width % MULTIPLE == 0
+    )
+
+
 def kernel(
-    q_BQHC, k_BKGC, v_BKGC, layer: Layer, sink_H: jax.Array | None, cap: float | None
+    q_BQHC,
+    k_BKGC,
+    v_BKGC,
+    layer: Layer,
+    sink_H: jax.Array | None,
+    cap: float | None,
+    without_kernel: Callable[[], jax.Array],
 ) -> jax.Array:
-    """softmax(q k / sqrt(C) + bias) v over visible keys, [B, Q, H, C]; q and k are rotated."""
-    triton = lambda q, k, v: triton_kernel(q, k, v, layer, sink_H, cap)
-    plain = sink_H is None and cap is None and layer.encoding.walk is None
-    plain &= layer.encoding.bias is None and layer.mask_padding
-    plain &= layer.self_attention or not layer.causal
-    if not plain or not _takes(q_BQHC, k_BKGC, v_BKGC, layer):
-        return triton(q_BQHC, k_BKGC, v_BKGC)
+    """softmax(q k / sqrt(C) + bias) v over visible keys, [B, Q, H, C]; q and k are rotated.
+
+    without_kernel: makes the same in another form of attention.
+
+    ValueError: the caller asked for the kernel, these arrays need Triton, and this JAX has none.
+    """
+    plain = sink_H is None and cap is None and has(layer)
+    takes = plain and _takes(q_BQHC, k_BKGC, v_BKGC)
+
+    def other(q_BQHC, k_BKGC, v_BKGC):
+        if lacks_triton():
+            return without_kernel()
+        from posenc_jax.attention.kernels.triton import kernel as triton_kernel
+
+        return triton_kernel(q_BQHC, k_BKGC, v_BKGC, layer, sink_H, cap)
+
+    if not takes and lacks_triton() and not layer.chosen:
+        raise ValueError(
+            f"form: 'kernel' needs {targets.TRITON}, which this JAX has not, for what cuDNN does "
+            "not take: dtypes but bfloat16, sinks, caps; use 'blockwise' or 'auto'"
+        )
+    if not takes:
+        return other(q_BQHC, k_BKGC, v_BKGC)
     rows = len(q_BQHC)
     lengths = [jnp.broadcast_to(_lengths(x), rows) for x in (layer.q, layer.k)]
 
@@ -44,10 +82,10 @@ def kernel(
         o_BQHC = _mapped_output(o_BQHC, q_BQHC)
         return jnp.where((layer.q.segment_BT > 0)[..., None, None], o_BQHC, 0)
 
-    return jax.lax.cond(_one_sequence(layer), cudnn, triton, q_BQHC, k_BKGC, v_BKGC)
+    return jax.lax.cond(_one_sequence(layer), cudnn, other, q_BQHC, k_BKGC, v_BKGC)
 
 
-def _takes(q_BQHC, k_BKGC, v_BKGC, layer: Layer) -> bool:
+def _takes(q_BQHC, k_BKGC, v_BKGC) -> bool:
     """Whether cuDNN takes these arrays on the target's GPU."""
     width = q_BQHC.shape[3]
     capability = getattr(target().devices[0], "compute_capability", f"{OLDEST}.0")

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from posenc_jax import Dims, attend, frame, make
-from posenc_jax.attention.kernels import cudnn
+from posenc_jax.attention.kernels import cudnn, triton
 from posenc_jax.backends import target
 from posenc_jax.backends.target import compile_for
 from posenc_jax.layout import layout
@@ -19,7 +19,7 @@ ENDS = np.array([[1] * 20, [1] * 13 + [0] * 7])  # one sequence a row, padding a
 @pytest.fixture(autouse=True)
 def triton_gives_nan(monkeypatch):
     refused = lambda q, k, v, *_: q[..., : v.shape[3]] * jnp.nan
-    monkeypatch.setattr(cudnn, "triton_kernel", refused)
+    monkeypatch.setattr(triton, "kernel", refused)
     with jax.numpy_dtype_promotion("standard"):  # the gradient of what stands for cuDNN needs it
         yield
 
@@ -98,18 +98,54 @@ def test_the_rest_is_tritons(options):
     assert np.isfinite(np.asarray(run("dense", **options)[0], np.float32)).all(), "control"
 
 
-def test_a_jax_without_triton_is_named(monkeypatch):
-    """`auto` takes blocks there. Other targets are not asked."""
+@pytest.fixture
+def without_triton(monkeypatch):
+    monkeypatch.setattr(target, "TRITON", "jax.no_such_module")
+
+
+def test_a_jax_without_triton_has_cudnn_alone(without_triton, monkeypatch):
+    """`auto` takes blocks for the rest. Other targets are not asked."""
     at = layout(jnp.ones((1, 2048), jnp.int32))
-    wide = Dims(model=128, heads=16, head=8, layers=1)
-    form = lambda form: frame(make("nope"), {}, at, wide, form=form).layer(0).form
+
+    def form(name, form, head=8, **options):
+        wide, encoding = Dims(model=16 * head, heads=16, head=head, layers=1), make(name)
+        params = encoding.init(jax.random.key(0), wide)
+        return frame(encoding, params, at, wide, form=form, **options).layer(0).form
+
+    rest = {"a bias": {"name": "alibi"}, "content": {"name": "fox"}, "wide": {"head": 136}}
+    rest |= {"odd": {"head": 12}, "seen padding": {"mask_padding": False}}
     with compile_for("gpu"):
-        assert form("auto") == form("kernel") == "kernel", "control"
-        monkeypatch.setattr(target, "TRITON", "jax.no_such_module")
-        assert form("auto") == "blockwise"
-        with pytest.raises(ValueError, match="'kernel' does not take a GPU with this JAX, which"):
-            form("kernel")
-    assert form("kernel") == "kernel"
+        assert form("rope", "auto") == form("nope", "kernel") == "kernel"
+        for options in rest.values():
+            name = options.pop("name", "rope")
+            assert form(name, "auto", **options) == "blockwise"
+            with pytest.raises(
+                ValueError, match="'kernel' does not take a GPU with this JAX, which"
+            ):
+                form(name, "kernel", **options)
+            with monkeypatch.context() as patch:
+                patch.setattr(target, "TRITON", "jax")
+                assert form(name, "auto", **options) == "kernel", "control"
+    assert form("alibi", "kernel") == "kernel"
+
+
+WITHOUT_TRITON = {name: TRITON[name] for name in ("packed", "stored backwards", "padding before")}
+WITHOUT_TRITON |= {name: TRITON[name] for name in ("an empty row", "other sequences")}
+
+
+@pytest.mark.thorough(after=1)
+@pytest.mark.parametrize("options", WITHOUT_TRITON.values(), ids=list(WITHOUT_TRITON))
+def test_rows_that_cudnn_does_not_take_are_in_another_form(options, without_triton):
+    """Where Triton's kernel, which gives NaN here, was taken."""
+    exact = run("dense", **{**options, "dtype": "float32"})
+    dense, actual = gap(exact, run("dense", **options)), gap(exact, on_gpu(**options))
+    assert actual <= 1.5 * dense < 1
+
+
+@pytest.mark.parametrize("options", [{"dtype": "float32"}, {"sink_H": jnp.zeros(2)}, {"cap": 1.0}])
+def test_a_kernel_asked_for_that_no_jax_has_is_refused(options, without_triton):
+    with pytest.raises(ValueError, match=r"^form: 'kernel' needs jax\.no_such_module, which"):
+        on_gpu(**options)
 
 
 def test_one_layout_for_all_of_vmap(monkeypatch):
