@@ -3,11 +3,11 @@ p-values of all claims.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from experiments.claims.entries import Entry
-from experiments.claims.ledger import Claim, Measured, Verdict
+from experiments.claims.ledger import Claim, Measured, Number, Verdict
 from experiments.claims.register import LEDGER
 
 BUDGETS = (1, 2, 4)
@@ -15,6 +15,9 @@ RATE = 0.05  # of false discoveries
 SMALLEST = 1e-9  # of p-values
 NONE = "not decided", "not measured"  # words that decide nothing
 AGAIN = "with other seeds"
+
+
+CONTROL = "(control)"  # in the name of a number
 
 
 class Finding(NamedTuple):
@@ -42,6 +45,49 @@ class Finding(NamedTuple):
     def changed(self) -> bool:
         """Whether the claim or its rule changed after a measurement."""
         return any(entry.changed for entry in (*self.entries, *self.again))
+
+    @property
+    def moving(self) -> dict[str, tuple[Number, Number]]:
+        """Name -> the numbers at the last two budgets that differ by more than half of an interval
+        of theirs, of those that the rule reads, but for controls.
+
+        An equal verdict at all budgets says that the sign of an effect is stable, not its size.
+        """
+        if len(self.entries) < 2 or not all(entry.measured.numbers for entry in self.entries):
+            return {}
+        before, last = (entry.measured.intervals for entry in self.entries[-2:])
+        read = _Read(last)
+        self.claim.rule(read)
+        both = {name: (before[name], last[name]) for name in read.names if name in before}
+        return {
+            name: pair
+            for name, pair in both.items()
+            if CONTROL not in name and _apart(*pair) > max(number.half or 0.0 for number in pair)
+        }
+
+
+def _apart(before: Number, last: Number) -> float:
+    """The distance of the means; 0 if nothing in the numbers is random."""
+    return 0.0 if last.half is None else abs(last.mean - before.mean)
+
+
+class _Read(Mapping[str, Number]):
+    """Numbers that remember which of them were read, in the order of the first time."""
+
+    def __init__(self, numbers: Mapping[str, Number]):
+        self._numbers, self.names = numbers, list[str]()
+
+    def __getitem__(self, name: str) -> Number:
+        number = self._numbers[name]
+        if name not in self.names:
+            self.names.append(name)
+        return number
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._numbers)
+
+    def __len__(self) -> int:
+        return len(self._numbers)
 
 
 def findings(entries: Sequence[Entry]) -> list[Finding]:

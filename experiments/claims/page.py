@@ -22,11 +22,15 @@ Each row is a claim as tutorials and papers make it. No verdict is written by ha
 from the numbers, and the hash of its text and bounds was recorded before the claim was measured. A
 number is a mean ± half of its 95% t interval over seeds, or a single value if nothing in it is
 random. Other seeds draw other weights and other batches: a verdict that differs with them is not
-decided. "(control)" marks a number that must come out the other way; if it does not, the test shows
-nothing. q is the p-value of a verdict after the correction of Benjamini and Hochberg for all claims
-with random numbers; a verdict with q over 5% is not decided."""
+decided. "(control)" marks a number that must come out the other way; if it does not, the test
+shows nothing. A verdict is "moving" if a number that its rule reads differs between the last two
+budgets by more than half of its interval: then its size at more steps is not known. q is the
+p-value of a verdict after the correction of Benjamini and Hochberg for all claims with random
+numbers; a verdict with q over 5% is not decided."""
 TITLE = 74  # letters in a line of a figure's title
 COLUMNS = ("id", "claim", "verdict", "at 1x, 2x, 4x", AGAIN, "q", "because")
+MOVING = "moving"
+MOST = 3  # numbers that move, with their values
 CHANGED = "rule changed after the measurement"
 
 
@@ -43,12 +47,14 @@ def banner(found: Sequence[Finding]) -> str:
         return "Scale full: nothing was trained for these claims."
     again = [f for f in found if f.again]
     changed = [f.claim.id for f in again if f.verdict.when == AGAIN]
+    moving = sum(bool(f.moving) for f in found)
     told = f" {len(again)} claims were measured again with other seeds: "
     told += f"{', '.join(changed)} changed." if changed else "no decided verdict changed."
     return (
         f"Scale full, budgets {', '.join(f'{budget}x' for budget in budgets)}: what the steps of "
         "every training were multiplied by. A claim on trained models is decided only if its "
-        f"verdicts at 1x, 2x and 4x are the same.{told * bool(again)}"
+        f"verdicts at 1x, 2x and 4x are the same. In {moving} claims a number still moves between "
+        f"the last two budgets.{told * bool(again)}"
     )
 
 
@@ -83,7 +89,9 @@ def _verdicts(f: Finding) -> list[str]:
     words = words if f.last.trains else "nothing is trained"
     other = ", ".join(e.verdict.word + f" at {e.budget}x" * (e.budget > 1) for e in f.again)
     other = other or ("nothing is random" if f.p is None else "not measured")
-    return [str(f.verdict) + (f" ({CHANGED})" if f.changed else ""), words, other, _shown(f.q)]
+    notes = [MOVING] * bool(f.moving) + [CHANGED] * f.changed
+    noted = f" ({', '.join(notes)})" if notes else ""
+    return [f"{f.verdict}{noted}", words, other, _shown(f.q)]
 
 
 def _shown(p: float | None) -> str:
@@ -124,11 +132,21 @@ def _said(f: Finding) -> Iterator[tuple[str, str]]:
             "Budgets",
             "; ".join(f"{e.budget}x: {e.verdict}: {e.verdict.reason}" for e in f.entries),
         )
+    if f.moving:
+        yield "Moving", f"{_moved(f, len(f.moving))}."
     if f.again:
         told = (f"{_seeds(e)}, {e.budget}x: {e.verdict}: {e.verdict.reason}" for e in f.again)
         yield "Other seeds", "; ".join(told)
     if f.p is not None and f.q is not None:
         yield "Significance", f"p {_shown(f.p)}, q {_shown(f.q)}; it must be at most {RATE}."
+
+
+def _moved(f: Finding, most: int) -> str:
+    """The numbers that differ between the last two budgets, so many of them with their values."""
+    before, last = (entry.budget for entry in f.entries[-2:])
+    shown = [f"{name} {a} and {b}" for name, (a, b) in [*f.moving.items()][:most]]
+    rest = len(f.moving) - len(shown)
+    return f"at {before}x and {last}x: {'; '.join(shown)}" + f"; {rest} more" * bool(rest)
 
 
 def publish(found: Sequence[Finding], path: Path, archive: Path) -> None:
@@ -163,6 +181,7 @@ def page(found: Sequence[Finding], figures: str, archive: Path) -> str:
     for f in found:
         lines += [f"## {f.claim.id}", "", f"> {f.claim.text}", ""]
         lines += [f"**{_verdicts(f)[0]}**: {f.verdict.reason}.", ""]
+        lines += [f"Moving, {_moved(f, MOST)}.", ""] if f.moving else []
         lines += _figure(f, figures)
     days = sorted({e.run["started"][:10] for f in found for e in (*f.entries, *f.again)})
     lines += [

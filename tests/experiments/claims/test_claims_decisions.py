@@ -2,6 +2,7 @@
 
 import inspect
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -17,6 +18,7 @@ from experiments.claims.ledger import Measured, Number
 from experiments.claims.models import Lab
 from experiments.claims.register import LEDGER
 from posenc_jax.lab.config import schema
+from posenc_jax.lab.report.statistics import interval
 from tests.experiments.claims.claims_absolute import RULES
 
 NAMES = ("started", "commit", "python", "jax", "device", "model", "training", "text")
@@ -76,6 +78,32 @@ def test_a_verdict_that_differs_with_other_seeds_is_not_decided():
     assert "with other seeds" not in without.columns, "control"
     mixed = page.of_claims([decided(*entries), same])[0].parts[1]
     assert [row[4] for row in mixed.rows] == ["not measured", "holds, holds"]
+
+
+def test_a_number_that_moves_by_more_than_its_interval_is_named():
+    """And neither a control, nor a number that the rule does not read, nor one that moves less."""
+    name, control = "clamped: bits lost at 4x", "alibi: bits lost at 4x (control)"
+    numbers = dict(HOLDS)
+    half = Number(*interval(HOLDS[name])).half
+    assert half is not None
+
+    def finding(**moved):
+        last = numbers | {n: np.asarray(numbers[n]) + by for n, by in moved.items()}
+        return decided(*(entry(numbers, b) for b in (1, 2)), entry(last, 4))
+
+    assert finding().moving == {}, "control"
+    assert finding(**{name: 0.9 * half}).moving == {}
+    moving = finding(**{name: 1.1 * half, control: 0.02})
+    assert [*moving.moving] == [name]
+    before, last = moving.moving[name]
+    assert last.mean - before.mean == pytest.approx(1.1 * half)
+    assert moving.verdict.word == "holds", "the verdict stays"
+    assert page.of_claims([moving])[0].parts[1].rows[0][2] == "holds (moving)"
+    text = page.page([moving], "claims", Path("results/claims.tar.xz"))
+    assert f"Moving, at 2x and 4x: {name} {before} and {last}." in text
+    assert "In 1 claims a number still moves between the last two budgets." in text
+    first = [entry({**numbers, name: np.asarray(numbers[name]) + 1}, 1), entry(numbers, 2)]
+    assert decided(*first, entry(numbers, 4)).moving == {}, "of the last two budgets"
 
 
 @pytest.mark.parametrize(("first_seed", "overlap"), [(2, True), (3, False)])
