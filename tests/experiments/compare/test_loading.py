@@ -209,6 +209,7 @@ def test_experiments_that_keep_no_models_are_few():
     assert len(KEEP_NONE) < len(experiments.names()) - len(COMPARISONS)
 
 
+@pytest.mark.thorough
 def test_a_run_that_was_killed_is_evaluated_at_its_newest_step_and_says_so(
     tmp_path, monkeypatch, capsys
 ):
