@@ -22,7 +22,7 @@ A training takes half a minute of one core, a task of the best-known methods an 
 whose rate falls at its end, and the mean over 8 late checkpoints. Its sweeps, in this order:
 
     stage            content                                                   trainings  hours
-    position-rates   four rates, three bases of rope; one method a kind, a seed      300      5
+    position-rates   four rates, three bases of rope; one method a kind, a seed      290      5
     position-first   all methods on six problems, 3 seeds                          1,070     18
     position-rest    16 methods on the other six, and two more seeds of all          710     12
     position-large   12 methods, three problems, 3 seeds, 4 layers of width 128      110     10

@@ -25,6 +25,7 @@ TOKEN_IDS = 32  # vocabularies are padded to multiples, so that more tasks share
 SHUFFLED = ", shuffled positions"  # after the name of the reference: the control of the task
 SPREAD = "standard deviation over late checkpoints"  # a record's label "statistic"
 CLOSE = 0.01  # exact match; rates that are closer differ in the steps to learn only
+NEAR = 0.01  # nats a token; no rate beyond an edge is tried for less
 
 
 class Result(NamedTuple):
@@ -81,13 +82,20 @@ def best_rate(tried: Sequence[Run]) -> float:
 def chosen_rate(
     trainer: Trainings, examples: Examples, train: board.TrainConfig, seed: int
 ) -> tuple[float, list[Run]]:
-    """The learning rate of a method, and all trainings that chose it."""
+    """The learning rate of a method, and all trainings that chose it.
+
+    A rate at an edge of the grid is halved or doubled, unless its neighbour is as good.
+    """
     trainings = list(trainer.tried(examples, train.rates, seed))
     if train.learned is not None:
         return best_rate(trainings), trainings
     for _ in range(train.widen):
-        rate, rates = lowest_loss(trainings), sorted(run.rate for run in trainings)
+        rate, loss = lowest_loss(trainings), {run.rate: run.loss for run in trainings}
+        rates = sorted(loss)
         if len(rates) == 1 or rate not in (rates[0], rates[-1]):
+            break
+        neighbour = rates[1] if rate == rates[0] else rates[-2]
+        if loss[neighbour] < loss[rate] + NEAR:
             break
         further = rate / 2 if rate == rates[0] else rate * 2
         trainings += trainer.runs(examples, [(further, seed)])

@@ -219,8 +219,9 @@ def test_each_look_is_tested_on_a_part_of_the_examples(trained):
 def test_the_grid_of_rates_is_widened_at_an_edge():
     """The loss is lowest at a rate outside of the grid; inside of it no rate is added."""
 
-    def chosen(best, rates, widen):
-        run = lambda rate, seed: Run(rate, seed, 1, True, 1.0, None, abs(np.log(rate / best)))
+    def chosen(best, rates, widen, steep=1.0):
+        loss = lambda rate: steep * abs(np.log(rate / best))
+        run = lambda rate, seed: Run(rate, seed, 1, True, 1.0, None, loss(rate))
         trainer = SimpleNamespace(
             tried=lambda examples, rates, seed: [run(rate, seed) for rate in rates],
             runs=lambda examples, pairs: [run(*pair) for pair in pairs],
@@ -235,6 +236,7 @@ def test_the_grid_of_rates_is_widened_at_an_edge():
     assert chosen(5e-4, grid, 4)[0] == 5e-4
     assert chosen(2e-3, (1e-3, 2e-3, 4e-3), 4) == (2e-3, [1e-3, 2e-3, 4e-3])
     assert chosen(8e-3, (1e-3,), 4) == (1e-3, [1e-3]), "one rate is no grid"
+    assert chosen(8e-3, grid, 3, steep=0.01) == (2e-3, [*grid]), "the neighbour is as good"
     nan = [Run(rate, 0, 1, False, 0.0, None, loss) for rate, loss in ((1.0, np.nan), (2.0, 9.0))]
     assert measure_method.lowest_loss(nan) == 2.0
 
