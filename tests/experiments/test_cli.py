@@ -6,7 +6,6 @@ import pathlib
 import re
 import subprocess
 import sys
-from contextlib import nullcontext
 
 import pytest
 
@@ -16,8 +15,7 @@ from configs import rope_extrap
 from experiments import job, parallel_rows, train_help
 from experiments.compare.length_extrapolation import run as length_extrapolation
 from experiments.invariance.permutation import run as permutation
-from posenc_jax.lab.hosts import exit_status, processes
-from posenc_jax.options import FieldError
+from posenc_jax.lab.hosts import exit_status
 from tests.support import command_lines
 
 MAIN = "configs/rope_extrap.py"
@@ -134,17 +132,6 @@ def test_data_found_too_small_is_named_by_the_field_of_its_task(
     with pytest.raises(exit_status.Refused) as caught:
         start()
     assert str(caught.value).startswith(f"config.{field}.name: {copies} is too small: ")
-
-
-@pytest.mark.thorough
-def test_an_experiment_of_one_process_is_refused_to_several(tmp_path, monkeypatch):
-    monkeypatch.setattr(processes, "is_multiprocess", lambda: True)
-    for stem in STEMS:
-        config = importlib.import_module(f"configs.{stem}").get_config("quick")
-        several = config.experiment == "length_extrapolation"  # the others are refused
-        said = f"config.experiment: {config.experiment} runs as one process; those that run as "
-        with nullcontext() if several else pytest.raises(FieldError, match=f"^{said}several: len"):
-            experiments.prepare(config.to_dict(), str(tmp_path))
 
 
 @pytest.mark.parametrize(
