@@ -84,7 +84,7 @@ def test_a_page_of_a_method_has_its_costs_benchmarks_and_public_differences():
     benchmarks = json.loads((ROOT / "results" / "benchmarks.json").read_text("utf-8"))
     differing = (ROOT / "docs" / "differences.md").read_text("utf-8")
     speeds = methods.speeds(benchmarks, "alibi")
-    assert [title for title, _ in speeds] == ["step, d 64", "step, d 256"]
+    assert [title for title, _ in speeds] == ["step, d 64", "step, d 256", "trace"]
     assert speeds[0][1] in (ROOT / "docs" / "benchmarks.md").read_text("utf-8")
     assert methods.speeds(benchmarks, "fox") == [], "control: not in the benchmarks"
     rows = methods.differences(differing, "sinusoidal")
