@@ -44,13 +44,15 @@ def section(runs: Sequence[StoredRun], tasks: Mapping[str, Mapping[str, Row]]) -
 
     tasks: problem -> method -> its row, of these runs.
     """
-    rows, lines = [], []
-    for problem, by_method in shares(runs).items():
+    rows, lines, measured = [], [], shares(runs)
+    windows = sorted(
+        {n for by_method in measured.values() for by in by_method.values() for n in by}
+    )
+    for problem, by_method in measured.items():
         copies = [*_copying(by_method, tasks[problem])]
         if not copies:
             continue
-        first, *_ = windows = sorted({window for m in copies for window in by_method[m]})
-        most = Counter(_most(by_method[method][first]) for method in copies)
+        most = Counter(_most(by_method[method][windows[0]]) for method in copies)
         lines.append(
             f"{problem}: {len(copies)} methods copy. After {PROBLEMS[problem].overwrites} "
             f"overwritten symbols most answers follow the n-gram in {most['n-gram']} of them, the "
@@ -61,7 +63,8 @@ def section(runs: Sequence[StoredRun], tasks: Mapping[str, Mapping[str, Row]]) -
             rows.append((problem, method, *(cell for row in cells for cell in row)))
     if not rows:
         return None
-    columns = [f"{what}\n{n}" for n in ("1×", "2×") for what in ("position", "n-gram", "neither")]
+    kinds, multiples = ("position", "n-gram", "neither"), [n // windows[0] for n in windows]
+    columns = [f"{kind}\n{multiple}×" for multiple in multiples for kind in kinds]
     caption = (
         "The share of examples whose answer, after overwritten symbols, is the symbol of its own "
         "place (position), or what follows these symbols in the string (n-gram), in the trained "

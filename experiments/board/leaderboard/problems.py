@@ -25,7 +25,7 @@ class Problem(NamedTuple):
       "tables", the best table of the last 3 tokens, where such a rule is what is asked for.
     metric: the metric of g.
     tests: options of further tests, by name, beside the test that is as the training.
-    overwrites: how many symbols of a copied answer are overwritten, see `overwriting`; 0: none.
+    overwrites: how many symbols of a copied answer are overwritten, see `overwritten`; 0: none.
     """
 
     task: str

@@ -381,8 +381,15 @@ def test_the_page_says_what_copies_follow(monkeypatch):
         "copy_distinct: 2 methods copy. After 3 overwritten symbols most answers follow the n-gram "
         "in 1 of them, the position in 1, neither in 0."
     )
+    assert {len(row) for row in grid.rows} == {len(grid.columns)} == {2 + 2 * 3}
     cells = {row[1]: row[2:5] for row in grid.rows}
     assert cells == {"rope": (".900", ".100", ".000"), "alibi": (".200", ".700", ".100")}
+    # Methods that reach no further than the trained window alone: its three columns.
+    run.records[:] = [r for r in run.records if LABEL not in r["labels"]
+                      or r["labels"]["length"] == 64]  # fmt: skip
+    _, sections = page.document([run])
+    (followed,) = (section for section in sections if section.title == "What a copy follows")
+    assert {len(row) for row in followed.parts[1].rows} == {len(followed.parts[1].columns)} == {5}
 
 
 def test_outcomes_are_those_of_a_few_lines_of_numpy(monkeypatch):
