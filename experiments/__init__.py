@@ -146,11 +146,11 @@ def _run(config: schema.ExperimentConfig, workdir: str) -> None:
 
     measure = module(config.experiment, "run").measure
     try:
-        given = config.model_dump(), config.wandb.model_dump(), _defaults(config)
+        identity = config.model_dump(), config.wandb.model_dump(), _defaults(config)
         train = getattr(config, "train", None)
         with (
             devices.tensor_parallel(getattr(train, "tensor", 1)),
-            runs.Run(workdir, *given) as run,
+            runs.Run(workdir, *identity) as run,
         ):
             print(_header(config, workdir), flush=True)
             summary = run.finish(measure(config, run))
@@ -216,20 +216,20 @@ def load_modules(
         print(f"{run}: {changed} changed since the run", flush=True)
 
 
-def document(found: Sequence["StoredRun"]) -> tuple[str, list[str], list["Section"]]:
+def document(finished: Sequence["StoredRun"]) -> tuple[str, list[str], list["Section"]]:
     """The name of the page of finished runs, and its sentences and sections.
 
     Raises:
       ValueError: runs of several experiments, of one that has no page, or that make no page.
     """
-    name, *others = sorted({str(run.config.get("experiment")) for run in found})
+    name, *others = sorted({str(run.config.get("experiment")) for run in finished})
     if others:
         raise ValueError(f"workdir: runs of several experiments: {name}, {', '.join(others)}")
     page: Any = module(name, "page") if name in names() else None
     if not hasattr(page, "document"):
         have = [n for n in names() if hasattr(module(n, "page"), "document")]
         raise ValueError(f"workdir: {name} has no page in docs/{choices_for(name, have)}")
-    return getattr(page, "PAGE", name), *page.document(found)
+    return getattr(page, "PAGE", name), *page.document(finished)
 
 
 def module(name: Any, part: str) -> Any:
@@ -239,8 +239,8 @@ def module(name: Any, part: str) -> Any:
     """
     if name not in names():
         raise FieldError("experiment", f"no experiment {name!r}{choices_for(str(name), names())}")
-    root, own = Path(__file__).parent, _folders()[name]
-    for folder in (own, own.parent):
+    root, innermost = Path(__file__).parent, _folders()[name]
+    for folder in (innermost, innermost.parent):
         if folder != root and (folder / f"{part}.py").is_file():
             inside_root = folder.relative_to(root).parts
             return importlib.import_module(".".join(["experiments", *inside_root, part]))

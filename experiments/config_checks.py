@@ -94,12 +94,12 @@ def kind(model: schema.ModelConfig, task: schema.TaskConfig) -> None:
     """FieldError: an encoder on a task whose targets are among the tokens that it sees, or an
     encoder-decoder on a task of one sequence.
     """
-    known = tasks.options(task.name) | task.options
+    options = tasks.options(task.name) | task.options
     if model.kind == "encoder_decoder":
         reason = f"'encoder_decoder' reads a source and a target; {task.name} is one sequence"
         raise FieldError("model.kind", f"{reason}; use 'decoder'")
-    if model.kind == "encoder" and not known.get("masked"):
-        hide = ", or hide bytes with the task's option `masked`" if "masked" in known else ""
+    if model.kind == "encoder" and not options.get("masked"):
+        hide = ", or hide bytes with the task's option `masked`" if "masked" in options else ""
         raise FieldError(
             "model.kind",
             f"'encoder' sees the next tokens that {task.name} asks for; use 'decoder'{hide}",
@@ -118,12 +118,12 @@ def weights(
 
     A method without weights is never refused. The order of a chain does not matter.
     """
-    wanted, found = (_arrays(params(encoding, model)) for _, encoding in (read, trained))
-    if wanted and wanted != found:
+    wanted, trained_arrays = (_arrays(params(encoding, model)) for _, encoding in (read, trained))
+    if wanted and wanted != trained_arrays:
         raise FieldError(
             field,
             f"{read[0]} reads the weights {_named(wanted)}; {trained[0]} trains "
-            f"{_named(found) or 'none'}",
+            f"{_named(trained_arrays) or 'none'}",
         )
 
 

@@ -53,13 +53,13 @@ def checked(base: dict[str, Any], fields: Mapping[str, Any]) -> dict[str, Any]:
 
 def overrides(arguments: list[str]) -> dict[str, Any]:
     """Returns --config.FIELD=VALUE arguments as {field: value}. ValueError: another argument."""
-    found = {}
+    fields = {}
     for argument in arguments:
         field, equals, value = argument.partition("=")
         if not field.startswith("--config.") or not equals:
             raise ValueError(f"{argument}: not a flag; a field is set as --config.FIELD=VALUE")
         try:
-            found[field.removeprefix("--config.")] = ast.literal_eval(value)
+            fields[field.removeprefix("--config.")] = ast.literal_eval(value)
         except (ValueError, SyntaxError):
-            found[field.removeprefix("--config.")] = value
-    return found
+            fields[field.removeprefix("--config.")] = value
+    return fields

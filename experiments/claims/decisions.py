@@ -97,33 +97,42 @@ def findings(entries: Sequence[Entry]) -> list[Finding]:
     with measurements with other seeds, and if it is one at a false discovery rate of 5% over all
     claims given. Otherwise it is "not decided".
     """
-    of, again = {}, {}
+    measured, again = {}, {}
     for id in LEDGER:
-        if all_of := [e for e in entries if e.claim.id == id]:
-            all_of.sort(key=lambda e: (e.run["first_seed"], e.budget))
-            first = all_of[0].run["first_seed"]
-            own = [e for e in all_of if e.run["first_seed"] == first]
-            of[id] = own if own[0].trains else own[-1:]
-            again[id] = all_of[len(own) :]
-    verdicts = {id: repeated(agreed(own), again[id]) for id, own in of.items()}
-    p = {id: _largest_p(own, verdicts[id]) for id, own in of.items()}
+        if entries_of := [e for e in entries if e.claim.id == id]:
+            entries_of.sort(key=lambda e: (e.run["first_seed"], e.budget))
+            first = entries_of[0].run["first_seed"]
+            first_seeds = [e for e in entries_of if e.run["first_seed"] == first]
+            measured[id] = first_seeds if first_seeds[0].trains else first_seeds[-1:]
+            again[id] = entries_of[len(first_seeds) :]
+    verdicts = {
+        id: repeated(agreed(first_seeds), again[id]) for id, first_seeds in measured.items()
+    }
+    p = {id: _largest_p(first_seeds, verdicts[id]) for id, first_seeds in measured.items()}
     q = corrected({id: value for id, value in p.items() if value is not None})
     return [
-        Finding(LEDGER[id], own, again[id], _significant(verdicts[id], q.get(id)), p[id], q.get(id))
-        for id, own in of.items()
+        Finding(
+            LEDGER[id],
+            first_seeds,
+            again[id],
+            _significant(verdicts[id], q.get(id)),
+            p[id],
+            q.get(id),
+        )
+        for id, first_seeds in measured.items()
     ]
 
 
-def repeated(found: Verdict, again: Sequence[Entry]) -> Verdict:
+def repeated(verdict: Verdict, again: Sequence[Entry]) -> Verdict:
     """The verdict, or "not decided" if one with other seeds is another one."""
     others = [
         f"{e.verdict} with the seeds from {e.run['first_seed']} on"
         for e in again
-        if str(e.verdict) != str(found)
+        if str(e.verdict) != str(verdict)
     ]
-    if found.word in NONE or not others:
-        return found
-    reason = f"{found} with the first seeds, {', '.join(others)}; {found.reason}"
+    if verdict.word in NONE or not others:
+        return verdict
+    reason = f"{verdict} with the first seeds, {', '.join(others)}; {verdict.reason}"
     return Verdict("not decided", reason, AGAIN)
 
 
@@ -134,8 +143,8 @@ def agreed(entries: Sequence[Entry]) -> Verdict:
         return next(e.verdict for e in entries if e.verdict.word == "not measured")
     if not first.trains:
         return last.verdict
-    each = "; ".join(f"{e.budget}x: {e.verdict}" for e in entries)
-    reason = f"{each}; at {last.budget}x {last.verdict.reason}"
+    by_budget = "; ".join(f"{e.budget}x: {e.verdict}" for e in entries)
+    reason = f"{by_budget}; at {last.budget}x {last.verdict.reason}"
     undecided = Verdict("not decided", reason, "at this budget")
     if first.run["scale"] != "full":
         return undecided._replace(reason=f"quick models lean to: {last.verdict}")
@@ -174,24 +183,24 @@ def p_value(claim: Claim, measured: Measured) -> float | None:
 
 def corrected(p: Mapping[str, float]) -> dict[str, float]:
     """The p-values after the correction of Benjamini and Hochberg (1995)."""
-    found, least = {}, 1.0
+    q, least = {}, 1.0
     for rank, id in reversed([*enumerate(sorted(p, key=lambda id: p[id]), 1)]):
-        found[id] = least = min(least, p[id] * len(p) / rank)
-    return found
+        q[id] = least = min(least, p[id] * len(p) / rank)
+    return q
 
 
 def _largest_p(entries: Sequence[Entry], verdict: Verdict) -> float | None:
     """The p-value of a verdict that all budgets must give; 1 if it is none."""
-    found = [p_value(e.claim, e.measured) for e in entries if e.measured.numbers]
-    known = [value for value in found if value is not None]
-    if known and verdict.word in NONE:
+    p = [p_value(e.claim, e.measured) for e in entries if e.measured.numbers]
+    p_random = [value for value in p if value is not None]
+    if p_random and verdict.word in NONE:
         return 1.0
-    return max(known, default=None)
+    return max(p_random, default=None)
 
 
 def _significant(verdict: Verdict, q: float | None) -> Verdict:
     """The verdict, or "not decided" if it is none at a false discovery rate of 5%."""
     if q is None or q <= RATE or verdict.word in NONE:
         return verdict
-    found = f"{verdict}, but only at a false discovery rate of {q:.2g}"
-    return Verdict("not decided", found, "after the correction for all claims")
+    reason = f"{verdict}, but only at a false discovery rate of {q:.2g}"
+    return Verdict("not decided", reason, "after the correction for all claims")

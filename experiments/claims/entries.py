@@ -129,7 +129,7 @@ def load(*workdirs: str | Path) -> list[Entry]:
         ledger does not have, a number that its rule now reads and that was not measured, or other
         seeds of which some are the same.
     """
-    found: dict[tuple[str, int, int], Entry] = {}
+    entries: dict[tuple[str, int, int], Entry] = {}
     for workdir in workdirs:
         path = Path(workdir) / "claims.json"
         if not path.is_file():
@@ -143,14 +143,14 @@ def load(*workdirs: str | Path) -> list[Entry]:
                 raise ValueError(
                     f"workdir: {path}: {key[0]} lacks the number {error}; measure it again"
                 ) from None
-            found[key] = entry
-    spans = {(e.run["first_seed"], e.run["seeds"]) for e in found.values()}
+            entries[key] = entry
+    spans = {(e.run["first_seed"], e.run["seeds"]) for e in entries.values()}
     for (first, count), (other, _) in itertools.permutations(spans, 2):
         if first < other < first + count:
             raise ValueError(
                 f"workdir: {count} seeds from {first} on and those from {other} on overlap"
             )
-    return sorted(found.values(), key=lambda e: (list(LEDGER).index(e.claim.id), e.budget))
+    return sorted(entries.values(), key=lambda e: (list(LEDGER).index(e.claim.id), e.budget))
 
 
 def _read(path: Path) -> list[tuple[tuple[str, int, int], Entry]]:

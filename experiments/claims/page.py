@@ -34,9 +34,9 @@ MOST = 3  # numbers that move, with their values
 CHANGED = "rule changed after the measurement"
 
 
-def banner(found: Sequence[Finding]) -> str:
+def banner(ledger: Sequence[Finding]) -> str:
     """Says at which scale and budgets the claims were measured, and what that can decide."""
-    entries = [e for f in found for e in f.entries]
+    entries = [e for f in ledger for e in f.entries]
     if any(e.run["scale"] != "full" for e in entries):
         return (
             "Scale quick: small models that are trained for a few steps, at one budget. No claim "
@@ -45,9 +45,9 @@ def banner(found: Sequence[Finding]) -> str:
     budgets = sorted({e.budget for e in entries if e.trains})
     if not budgets:
         return "Scale full: nothing was trained for these claims."
-    again = [f for f in found if f.again]
+    again = [f for f in ledger if f.again]
     changed = [f.claim.id for f in again if f.verdict.when == AGAIN]
-    moving = sum(bool(f.moving) for f in found)
+    moving = sum(bool(f.moving) for f in ledger)
     told = f" {len(again)} claims were measured again with other seeds: "
     told += f"{', '.join(changed)} changed." if changed else "no decided verdict changed."
     return (
@@ -60,26 +60,26 @@ def banner(found: Sequence[Finding]) -> str:
 
 def sections(run: StoredRun) -> tuple[str, list[Section]]:
     """The line below the title of the report, and its sections; writes claims.md as well."""
-    found = findings(load(run.path))
-    text = markdown(found, "figures", "[claims.json](claims.json)")
+    ledger = findings(load(run.path))
+    text = markdown(ledger, "figures", "[claims.json](claims.json)")
     (run.path / "claims.md").write_text(text, "utf-8")
-    return banner(found), of_claims(found)
+    return banner(ledger), of_claims(ledger)
 
 
-def of_claims(found: Sequence[Finding]) -> list[Section]:
+def of_claims(ledger: Sequence[Finding]) -> list[Section]:
     """All verdicts with their reasons, then a folded section for each claim."""
     caption = "Each verdict by a rule whose hash was recorded before the measurement"
     return [
-        Section("Verdicts", [banner(found), Grid(*_table(found), caption, words=True)]),
-        *(_section(f) for f in found),
+        Section("Verdicts", [banner(ledger), Grid(*_table(ledger), caption, words=True)]),
+        *(_section(f) for f in ledger),
     ]
 
 
-def _table(found: Sequence[Finding]) -> tuple[Sequence[str], list[list[str]]]:
+def _table(ledger: Sequence[Finding]) -> tuple[Sequence[str], list[list[str]]]:
     """Heads and rows, a claim each; without other seeds if none were measured."""
-    kept = [n for n, head in enumerate(COLUMNS) if head != AGAIN or any(f.again for f in found)]
-    whole = ([f.claim.id, f.claim.text, *_verdicts(f), f.verdict.reason] for f in found)
-    return [COLUMNS[n] for n in kept], [[row[n] for n in kept] for row in whole]
+    columns = [n for n, head in enumerate(COLUMNS) if head != AGAIN or any(f.again for f in ledger)]
+    whole = ([f.claim.id, f.claim.text, *_verdicts(f), f.verdict.reason] for f in ledger)
+    return [COLUMNS[n] for n in columns], [[row[n] for n in columns] for row in whole]
 
 
 def _verdicts(f: Finding) -> list[str]:
@@ -149,7 +149,7 @@ def _moved(f: Finding, most: int) -> str:
     return f"at {before}x and {last}x: {'; '.join(shown)}" + f"; {rest} more" * bool(rest)
 
 
-def publish(found: Sequence[Finding], path: Path, archive: Path) -> None:
+def publish(ledger: Sequence[Finding], path: Path, archive: Path) -> None:
     """Writes the page in docs/, and its figures into the folder of the same name.
 
     archive: the file that holds what was measured.
@@ -158,15 +158,15 @@ def publish(found: Sequence[Finding], path: Path, archive: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     for old in folder.glob("*.svg"):
         old.unlink()
-    for f in found:
+    for f in ledger:
         if (draw := f.last.figure) is not None:
             with drawing.styled(f.claim.id):
                 figure = _titled(f, draw)
                 figure.savefig(folder / f"{f.claim.id}.svg", metadata={"Date": None})
-    path.write_text(page(found, folder.name, archive), "utf-8")
+    path.write_text(page(ledger, folder.name, archive), "utf-8")
 
 
-def page(found: Sequence[Finding], figures: str, archive: Path) -> str:
+def page(ledger: Sequence[Finding], figures: str, archive: Path) -> str:
     """The page in docs/: a table of the verdicts, then the reason and the figure of each.
 
     Args:
@@ -174,16 +174,16 @@ def page(found: Sequence[Finding], figures: str, archive: Path) -> str:
       archive: the file of what was measured.
     """
     title, text = HEAD.split("\n\n", 1)
-    lines = [title, "", f"**{banner(found)}**", "", _row("id", "claim", "verdict"),
+    lines = [title, "", f"**{banner(ledger)}**", "", _row("id", "claim", "verdict"),
              _row(*["---"] * 3)]  # fmt: skip
-    lines += [_row(_link(f.claim.id), _cell(f.claim.text), _verdicts(f)[0]) for f in found]
+    lines += [_row(_link(f.claim.id), _cell(f.claim.text), _verdicts(f)[0]) for f in ledger]
     lines.append("")
-    for f in found:
+    for f in ledger:
         lines += [f"## {f.claim.id}", "", f"> {f.claim.text}", ""]
         lines += [f"**{_verdicts(f)[0]}**: {f.verdict.reason}.", ""]
         lines += [f"Moving, {_moved(f, MOST)}.", ""] if f.moving else []
         lines += _figure(f, figures)
-    days = sorted({e.run["started"][:10] for f in found for e in (*f.entries, *f.again)})
+    days = sorted({e.run["started"][:10] for f in ledger for e in (*f.entries, *f.again)})
     lines += [
         "## How it was measured", "", text, "",
         f"Measured {' to '.join(dict.fromkeys((days[0], days[-1])))}. {linked(archive)} has every "
@@ -200,37 +200,37 @@ def _figure(f: Finding, figures: str) -> list[str]:
     return [f"![{f.claim.id}]({figures}/{f.claim.id}.svg)", ""]
 
 
-def markdown(found: Sequence[Finding], figures: str, records: str) -> str:
+def markdown(ledger: Sequence[Finding], figures: str, records: str) -> str:
     """All of the ledger as Markdown that links to the figures in the folder `figures`.
 
     records: a link to the file of what was measured, in Markdown.
     """
     title, text = HEAD.split("\n\n", 1)
-    head = [title, "", f"**{banner(found)}**", "", text, ""]
+    head = [title, "", f"**{banner(ledger)}**", "", text, ""]
     head += [f"[Runs](#runs) tells when and how each was measured; {records}"]
     head += ["has every number of every seed.", ""]
-    heads, rows = _table(found)
+    heads, rows = _table(ledger)
     table = [_row(_link(id), *map(_cell, row)) for id, *row in rows]
-    lines = [line for f in found for line in _lines(f, figures)]
+    lines = [line for f in ledger for line in _lines(f, figures)]
     head += [_row(*heads), _row(*["---"] * len(heads)), *table, ""]
-    return "\n".join([*head, *lines, *_runs(found), ""])
+    return "\n".join([*head, *lines, *_runs(ledger), ""])
 
 
 def _link(id: str) -> str:
     return f"[{id}](#{id})"
 
 
-def _runs(found: Sequence[Finding]) -> Iterator[str]:
+def _runs(ledger: Sequence[Finding]) -> Iterator[str]:
     """The shared models, and a table of the runs, each with what was measured in it."""
     models: dict[str, None] = {}
     runs: dict[tuple[str, ...], dict[str, list[str]]] = {}
-    for f in found:
+    for f in ledger:
         for e in (*f.entries, *f.again):
             run = e.run
             setting = f"{run['model']}; {run['training']}; {run['text']} (scale {run['scale']})"
             models[setting] = None
-            made = f"Python {run['python']}, JAX {run['jax']} on {run['device']}"
-            origin = run["started"][:10], run["commit"] or "unknown", _seeds(e), made
+            software = f"Python {run['python']}, JAX {run['jax']} on {run['device']}"
+            origin = run["started"][:10], run["commit"] or "unknown", _seeds(e), software
             at = runs.setdefault(origin, {}).setdefault(f.claim.id, [])
             at += [f"{e.budget}x"] * e.trains
     heads = "date", "commit", "seeds", "with", "claims"

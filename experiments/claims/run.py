@@ -19,33 +19,33 @@ def measure(config: Config, run: runs.Run) -> Summary:
     """Measures the claims; returns the summary, with `incomplete` if one could not be measured."""
     lab, ids, path = Lab(config), claim_ids(config), run.path / "claims.json"
     run.fact(task=dict(lab.text.facts))
-    found = {_stage(e.claim.id, e.budget): e for e in (load(run.path) if path.exists() else ())}
+    measured = {_stage(e.claim.id, e.budget): e for e in (load(run.path) if path.exists() else ())}
     rules = {id: fingerprint(LEDGER[id]) for id in ids}
-    rules |= {e.claim.id: e.rule for e in found.values()}
-    save(path, rules, found.values())
+    rules |= {e.claim.id: e.rule for e in measured.values()}
+    save(path, rules, measured.values())
 
     def keep(stage, rest):
         claim = LEDGER[rest[0]]
-        found[stage] = Entry(claim, *rest[1:])._replace(rule=rules[claim.id])
-        run.log(_records(found[stage], lab.seeds))
-        save(path, rules, found.values())
+        measured[stage] = Entry(claim, *rest[1:])._replace(rule=rules[claim.id])
+        run.log(_records(measured[stage], lab.seeds))
+        save(path, rules, measured.values())
 
     # Claims of one family share programs: apart in time, a process finds them compiled on disk.
     by_family = sorted(ids, key=lambda id: id.split("-")[1])
     for budget in config.budgets:
         stages = [_stage(id, budget) for id in by_family]
         measure_rows(run, f"claims, {budget}x", stages, _measurer, (config, run.path), keep)
-        by_family = [id for id in by_family if found[_stage(id, budget)].trains]
-    return _summary(findings([*found.values()]))
+        by_family = [id for id in by_family if measured[_stage(id, budget)].trains]
+    return _summary(findings([*measured.values()]))
 
 
-def _summary(found: list) -> Summary:
-    lost = [f for f in found if f.verdict.word == "not measured"]
+def _summary(ledger: list) -> Summary:
+    lost = [f for f in ledger if f.verdict.word == "not measured"]
     incomplete = ""
     if lost:
         first = f"{lost[0].claim.id}: {lost[0].verdict.reason}"
-        incomplete = f"{len(lost)} of {len(found)} claims not measured: {first}"
-    verdicts = {f.claim.id: str(f.verdict) for f in found}
+        incomplete = f"{len(lost)} of {len(ledger)} claims not measured: {first}"
+    verdicts = {f.claim.id: str(f.verdict) for f in ledger}
     return Summary(own={"claims": verdicts}, incomplete=incomplete)
 
 

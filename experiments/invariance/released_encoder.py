@@ -101,9 +101,9 @@ def table_of(encoding: Encoding) -> tuple[Encoding, int] | None:
 
 def beyond_table(encoding: Encoding, beyond: Any) -> Encoding:
     """The table, which positions past its rows read as `learned` says."""
-    found = table_of(encoding)
-    assert found is not None
-    table, first = found
+    table_and_first = table_of(encoding)
+    assert table_and_first is not None
+    table, first = table_and_first
     other = make("learned", **{**table.options, "beyond": beyond})
     return own_readers.from_row(other, first) if first else other
 

@@ -16,20 +16,20 @@ GUESS = math.log2(10)  # bits of a random digit
 
 def by_length(summary: Mapping) -> Figure:
     """Draws bits per byte by length: a panel without, one with fine-tuning."""
-    found = summary["text"]
-    figure, panels = _panels(found)
-    lengths = sorted({int(length) for cells in found.values() for length in cells})
+    by_row = summary["text"]
+    figure, panels = _panels(by_row)
+    lengths = sorted({int(length) for cells in by_row.values() for length in cells})
     for axes, rows in panels:
         for i, (row, style) in enumerate(rows.items()):
-            cells = {int(length): cell for length, cell in found[row].items()}
+            cells = {int(length): cell for length, cell in by_row[row].items()}
             x = [length * drawing.aside(i, len(rows), lengths) for length in cells]
             axes.plot(x, [cell.mean for cell in cells.values()], **style)
-            each = [cell.seeds for cell in cells.values()]
-            drawing.bar_interval(axes, x, each, style["color"])
+            seeds = [cell.seeds for cell in cells.values()]
+            drawing.bar_interval(axes, x, seeds, style["color"])
         drawing.length_axis(axes, lengths, summary["train_length"])
-    _limit(figure, [cell.mean for cells in found.values() for cell in cells.values()])
+    _limit(figure, [cell.mean for cells in by_row.values() for cell in cells.values()])
     longest = str(lengths[-1])
-    best = _lowest({row: cells[longest].mean for row, cells in found.items()})
+    best = _lowest({row: cells[longest].mean for row, cells in by_row.items()})
     title = f"Bits per byte by length: lowest in windows of {longest} tokens with {best}"
     return _finished(figure, title, "length of a window (tokens, log scale)")
 
@@ -44,10 +44,14 @@ def by_position(run: StoredRun) -> Figure:
     for axes, rows in panels:
         for row, style in rows.items():
             curve = summaries.curve(rows_of[row], "position")
-            mean = [np.mean(list(own.values())) for own in curve.values()]
+            mean = [np.mean(list(by_stretch.values())) for by_stretch in curve.values()]
             axes.plot([place + 1 for place in curve], mean, **{**style, "marker": ""})
             values += mean
-            past = [own for place, own in zip(curve, mean, strict=True) if place >= trained]
+            past = [
+                by_stretch
+                for place, by_stretch in zip(curve, mean, strict=True)
+                if place >= trained
+            ]
             last[row] = float(np.mean(past or mean))
         drawing.position_axis(axes, trained)
     _limit(figure, values)
@@ -57,15 +61,17 @@ def by_position(run: StoredRun) -> Figure:
 
 def prompts(summary: Mapping) -> Figure:
     """Draws the bits of a digit by length: panels as of `by_length`, a row of them a prompt."""
-    found = summary["prompts"]["bits_per_digit"]
+    by_prompt = summary["prompts"]["bits_per_digit"]
     lengths = sorted(int(length) for length in next(iter(summary["text"].values())))
-    figure, *rows_of_panels = _panels(next(iter(found.values())), [f"{name}, " for name in found])
+    figure, *rows_of_panels = _panels(
+        next(iter(by_prompt.values())), [f"{name}, " for name in by_prompt]
+    )
     last = str(lengths[-1])
     longest = {
-        row: float(np.mean([[*by_row[row][last].values()] for by_row in found.values()]))
-        for row in next(iter(found.values()))
+        row: float(np.mean([[*by_row[row][last].values()] for by_row in by_prompt.values()]))
+        for row in next(iter(by_prompt.values()))
     }
-    for by_row, panels in zip(found.values(), rows_of_panels, strict=True):
+    for by_row, panels in zip(by_prompt.values(), rows_of_panels, strict=True):
         for axes, rows in panels:
             for row, style in rows.items():
                 mean = {int(n): np.mean([*depths.values()]) for n, depths in by_row[row].items()}
@@ -86,17 +92,17 @@ def _panels(rows: Mapping, names: Sequence[str] = ("",)) -> tuple[Any, ...]:
     figure = Figure(figsize=(8, 2.2 + 2.8 * len(names)))
     grid = figure.subplots(len(names), len(kinds), sharey=True, squeeze=False)
     grid[0, 0].set_ylabel("bits per byte")
-    found = []
+    panel_rows = []
     for name, panels in zip(names, grid, strict=True):
-        found.append([])
+        panel_rows.append([])
         for axes, kind, title in zip(
             panels, kinds, ("released weights", "fine-tuned"), strict=False
         ):
             axes.set_title(f"{name}{title}")
             bare = {row: row.removesuffix(TUNED) for row in kind}
             styled = {row: {**styles[short], "label": short} for row, short in bare.items()}
-            found[-1].append((axes, styled))
-    return figure, *found
+            panel_rows[-1].append((axes, styled))
+    return figure, *panel_rows
 
 
 def _lowest(values: Mapping[str, float]) -> str:

@@ -36,8 +36,8 @@ class Subject(NamedTuple):
     def records(self, metric: str, values: Any, **labels: Any) -> Iterator[Record]:
         """A record of the metric for each value; the labels are the same, or one for each."""
         for n, value in enumerate(np.atleast_1d(values)):
-            own = {k: int(v[n]) if np.ndim(v) else v for k, v in labels.items()}
-            named = {"encoding": self.row, "split": "test", **own}
+            row_labels = {k: int(v[n]) if np.ndim(v) else v for k, v in labels.items()}
+            named = {"encoding": self.row, "split": "test", **row_labels}
             yield from seed_records(self.step, [self.seed], named, {metric: [value]})
 
 
@@ -66,8 +66,8 @@ def scorer(model: Model, tokens: int) -> Score:
         count, time = len(id_NT), id_NT.shape[1] - 1
         size = min(max(1, tokens // time), count)
         filled = np.pad(id_NT, ((0, -count % size), (0, 0)), mode="edge")
-        found = [fetch(group(params, part)) for part in np.split(filled, len(filled) // size)]
-        nats, right = (np.concatenate(parts)[:count] for parts in zip(*found, strict=True))
+        scores = [fetch(group(params, part)) for part in np.split(filled, len(filled) // size)]
+        nats, right = (np.concatenate(parts)[:count] for parts in zip(*scores, strict=True))
         return nats, right
 
     return score
@@ -102,8 +102,8 @@ def windows(config: Config, words: Tokenizer, text: Text, length: int) -> Window
             for depth in depths
             for seed in range(config.eval.examples)
         ]
-        rows += [[*text.first, *one.id_T] for one in hidden]
-        answers[name] = np.reshape([one.answers for one in hidden], (len(depths), -1))
+        rows += [[*text.first, *prompt.id_T] for prompt in hidden]
+        answers[name] = np.reshape([prompt.answers for prompt in hidden], (len(depths), -1))
     return Windows(length, np.array(rows, np.int32), answers, np.rint(100 * depths))
 
 
@@ -115,8 +115,8 @@ def records(
     Of the longest windows also bits per byte by the place in the window.
     """
     nats_NT, right_NT = score(params, read.id_NT)
-    asked = sum(count_DE.size for count_DE in read.answers.values())
-    of_text, of_prompts = np.split(nats_NT, [len(nats_NT) - asked])
+    answer_rows = sum(count_DE.size for count_DE in read.answers.values())
+    of_text, of_prompts = np.split(nats_NT, [len(nats_NT) - answer_rows])
     nats_WL = of_text[:, len(text.first) :].reshape(text.bytes_WL.shape)
     nats_W, targets = nats_WL.sum(axis=1), text.bytes_WL.shape[1]
     bits_W = nats_W / math.log(2) / text.bytes_WL.sum(axis=1)
@@ -125,7 +125,7 @@ def records(
     yield from subject.records("perplexity", np.exp(nats_W / targets), **at)
     if read.length == targets:
         yield from _by_place(nats_WL, text, subject)
-    yield from _of_keys(of_prompts, right_NT[-asked or None :], read, subject)
+    yield from _of_keys(of_prompts, right_NT[-answer_rows or None :], read, subject)
 
 
 def _by_place(nats_WL: np.ndarray, text: Text, subject: Subject) -> Iterator[Record]:
@@ -147,12 +147,12 @@ def _of_keys(
     """
     start = 0
     for name, count_DE in read.answers.items():
-        each = [*enumerate(count_DE.reshape(-1), start)]
-        nats = [nats_NT[n, -count:].sum(dtype=np.float64) for n, count in each]
-        found = [right_NT[n, -count:].all() for n, count in each]
+        rows = [*enumerate(count_DE.reshape(-1), start)]
+        nats = [nats_NT[n, -count:].sum(dtype=np.float64) for n, count in rows]
+        right = [right_NT[n, -count:].all() for n, count in rows]
         mean = lambda x, shape=count_DE.shape: np.reshape(x, shape).mean(axis=1, dtype=np.float64)
         at = {"prompt": name, "length": read.length, "depth": read.depths}
-        yield from subject.records("exact_match", mean(found), **at)
+        yield from subject.records("exact_match", mean(right), **at)
         bits_D = mean(nats) / math.log(2) / prompts.DIGITS
         yield from subject.records("bits_per_digit", bits_D, **at)
         start += count_DE.size

@@ -61,7 +61,7 @@ def sections(run: StoredRun) -> tuple[str, list[Section]]:
         Section("Text", read),
         Section("Perplexity of a token", [text_grid(summary, "perplexity")], folded=True),
     ]
-    if _found(summary):
+    if _exact_match(summary):
         keys = [*_prompt_grids(summary), pictures[2], *_depths(summary)]
         shown.append(Section("Hidden keys", keys))
     model = run.config["model"]["checkpoint"] or "the model of this repository"
@@ -75,16 +75,16 @@ def lengths(summary: Mapping) -> list[int]:
 
 def text_grid(summary: Mapping, name: str) -> Grid:
     """Rows of cells by length; the best mean of a column, and ties, are bold."""
-    every, found = lengths(summary), summary[name]
+    every, by_row = lengths(summary), summary[name]
     trained = summary["train_length"]
-    best = {n: number(min(cells[str(n)].mean for cells in found.values())) for n in every}
+    best = {n: number(min(cells[str(n)].mean for cells in by_row.values())) for n in every}
 
     def cell(cells, n):
-        own = cells[str(n)]
-        half = "" if own.low is None else f"±{number(own.mean - own.low)}"
-        return Cell(number(own.mean), half, bold=number(own.mean) == best[n])
+        value = cells[str(n)]
+        half = "" if value.low is None else f"±{number(value.mean - value.low)}"
+        return Cell(number(value.mean), half, bold=number(value.mean) == best[n])
 
-    rows = [(row, *(cell(cells, n) for n in every)) for row, cells in found.items()]
+    rows = [(row, *(cell(cells, n) for n in every)) for row, cells in by_row.items()]
     heads = [f"{n}\n{n / trained:g}×" for n in every]
     title = {"text": "Bits per byte", "perplexity": "Perplexity"}[name]
     return Grid(("row", *heads), rows, f"{title} by the tokens of a window, lower is better.")
@@ -122,12 +122,12 @@ def details(summary: Mapping) -> list[str]:
     lines = []
     for when, rows in _moments(summary).items():
         reach = {name: reads_to(summary, row) for name, row in rows.items()}
-        each = ", ".join(
+        reaches = ", ".join(
             f"{name} {far} ({_signed(_excess(summary, rows[name], far))})"
             for name, far in reach.items()
         )
         lines.append(f"{when.capitalize()} fine-tuning, how far each reads, and its bits less "
-                     f"those of plain at {summary['train_length']}: {each}.")  # fmt: skip
+                     f"those of plain at {summary['train_length']}: {reaches}.")  # fmt: skip
         lines += [
             f"{when.capitalize()} fine-tuning, {length} tokens ({place}), the fewest bits per byte "
             f"first: {ordered(summary, rows, length)}."
@@ -140,15 +140,15 @@ def _keys(summary: Mapping) -> list[str]:
     """Sentences about the keys: within the trained length, and at the longest."""
     trained, longest = str(summary["train_length"]), str(lengths(summary)[-1])
     lines, few = [], []
-    for prompt, by_row in _found(summary).items():
+    for prompt, by_row in _exact_match(summary).items():
         within = _over_depths(by_row[PLAIN][trained])
         if within < HALF:
             few.append(f"{within:.2f} of {prompt}")
             continue
         row = max(by_row, key=lambda row: _over_depths(by_row[row][longest]))
-        found = f"{_over_depths(by_row[row][longest]):.2f} under {row}"
+        furthest = f"{_over_depths(by_row[row][longest]):.2f} under {row}"
         lines.append(f"Keys of {prompt}: plain finds {within:.2f} at {trained} tokens; at "
-                     f"{longest} {found}.")  # fmt: skip
+                     f"{longest} {furthest}.")  # fmt: skip
     if few:
         lines.append(f"Keys that plain finds within its trained length: {', '.join(few)}. A model "
                      "that finds none there tells nothing about positions by its keys at greater "
@@ -156,7 +156,7 @@ def _keys(summary: Mapping) -> list[str]:
     return lines
 
 
-def _found(summary: Mapping) -> Mapping:
+def _exact_match(summary: Mapping) -> Mapping:
     return summary["prompts"]["exact_match"]
 
 
@@ -176,9 +176,9 @@ def reads_to(summary: Mapping, row: str) -> int:
 
 def _excess(summary: Mapping, row: str, length: int) -> Interval:
     """The bits per byte of a row less those of plain at the trained length; 0: at the shortest."""
-    every, found = lengths(summary), summary["text"]
-    plain = found[PLAIN][str(summary["train_length"])].seeds
-    return paired(found[row][str(length or every[0])].seeds, plain, len(every))
+    every, by_row = lengths(summary), summary["text"]
+    plain = by_row[PLAIN][str(summary["train_length"])].seeds
+    return paired(by_row[row][str(length or every[0])].seeds, plain, len(every))
 
 
 def _signed(gap: Interval) -> str:
@@ -202,9 +202,9 @@ def _mean(summary: Mapping, row: str, length: int) -> float:
 
 def _moments(summary: Mapping) -> dict[str, dict[str, str]]:
     """Before and after fine-tuning: which of the four were measured, and their rows."""
-    found = {"before": {n: n for n in FOUR}, "after": {n: tuned_row(n) for n in FOUR}}
+    both = {"before": {n: n for n in FOUR}, "after": {n: tuned_row(n) for n in FOUR}}
     have = summary["text"]
-    measured = {when: {n: r for n, r in rows.items() if r in have} for when, rows in found.items()}
+    measured = {when: {n: r for n, r in rows.items() if r in have} for when, rows in both.items()}
     return {when: rows for when, rows in measured.items() if rows}
 
 
@@ -220,9 +220,13 @@ def _order(summary: Mapping) -> list[Grid]:
     """Our order beside the published one, of the same methods."""
     places, moments, rows = _places(summary), _moments(summary), []
     for when, place, names, values, source in PUBLISHED:
-        own = {name: row for name, row in moments.get(when, {}).items() if name in names}
+        ours_rows = {name: row for name, row in moments.get(when, {}).items() if name in names}
         theirs = " < ".join(f"{n} {v}" for n, v in zip(names, values, strict=True))
-        ours = ordered(summary, own, places[place]) if own and place in places else "not measured"
+        ours = (
+            ordered(summary, ours_rows, places[place])
+            if ours_rows and place in places
+            else "not measured"
+        )
         rows.append((f"{when}, {place}", ours, theirs, source))
     caption = (
         "Our bits per byte beside published perplexity, from the best on. In brackets is the "
@@ -234,18 +238,18 @@ def _order(summary: Mapping) -> list[Grid]:
 def _prompt_grids(summary: Mapping) -> list[Grid]:
     """Keys found and bits of a digit of every prompt, by length, the mean over depths."""
     grids = []
-    for prompt, found in _found(summary).items():
+    for prompt, by_row in _exact_match(summary).items():
         bits = summary["prompts"]["bits_per_digit"][prompt]
         every = lengths(summary)
         rows = [
             (
                 row,
                 *(
-                    f"{_over_depths(own[str(n)]):.2f} · {_over_depths(bits[row][str(n)]):.2f}"
+                    f"{_over_depths(by_length[str(n)]):.2f} · {_over_depths(bits[row][str(n)]):.2f}"
                     for n in every
                 ),
             )
-            for row, own in found.items()
+            for row, by_length in by_row.items()
         ]
         caption = f"{prompt}: share of keys found · bits of a digit, where a guess has 3.32."
         grids.append(Grid(("row", *map(str, every)), rows, caption))
@@ -254,7 +258,7 @@ def _prompt_grids(summary: Mapping) -> list[Grid]:
 
 def _depths(summary: Mapping) -> list[Section]:
     """Every depth of every prompt, folded."""
-    found = []
+    sections = []
     for prompt, by_row in summary["prompts"]["bits_per_digit"].items():
         depths = list(next(iter(next(iter(by_row.values())).values())))
         rows = [
@@ -264,8 +268,8 @@ def _depths(summary: Mapping) -> list[Section]:
         ]
         heads = [f"{d}%" for d in depths]
         grid = Grid(("row, tokens", *heads), rows, "Bits of a digit by the key's depth.")
-        found.append(Section(f"{prompt} by depth", [grid], folded=True))
-    return found
+        sections.append(Section(f"{prompt} by depth", [grid], folded=True))
+    return sections
 
 
 def document(runs: Sequence[StoredRun]) -> tuple[list[str], list[Section]]:

@@ -27,22 +27,22 @@ from posenc_jax.lab.training.progress import Progress
 
 def measure(config: Config, run: runs.Run) -> Summary:
     """Measures every row; returns the summary, an empty one in a process that has no records."""
-    found = extensions(config)
+    extended = extensions(config)
     words = pretrained.tokenizer(config.folder)
     task = tasks.make(config.task.name, **config.task.options)
-    content = text(task, words, max(lengths(config, found.length)))
+    content = text(task, words, max(lengths(config, extended.length)))
     run.fact(
         task=dict(task.facts),
-        trained_length=found.length,
+        trained_length=extended.length,
         stretches=len(content.id_WL),
         bytes_per_token=float(content.bytes_WL.mean()),
         rate=config.rate,
     )
-    measurer = _Measurer(config, run, found, words, task, content)
+    measurer = _Measurer(config, run, extended, words, task, content)
     dtype = "float32" if config.train.steps else config.model.dtype
     place = spread if len(target().devices) > 1 else None
     loaded = pretrained.load(config.folder, dtype, place)
-    names = list(found.encodings)
+    names = list(extended.encodings)
     with Progress(len(names), "extensions") as progress:
         for done, name in enumerate(names, 1):
             measurer.row(name, loaded.params)
@@ -52,7 +52,7 @@ def measure(config: Config, run: runs.Run) -> Summary:
             measurer.tuned_row(name, loaded.params, seed)
     if not run.is_writer:
         return Summary()
-    return summarise(config, run.records(), found.length)
+    return summarise(config, run.records(), extended.length)
 
 
 def spread(leaf: jax.ShapeDtypeStruct) -> NamedSharding:
@@ -80,14 +80,14 @@ class _Measurer:
         self,
         config: Config,
         run: runs.Run,
-        found: Extended,
+        extended: Extended,
         words: Tokenizer,
         task: tasks.Task,
         content: Text,
     ):
-        self.config, self.run, self.found, self.words = config, run, found, words
+        self.config, self.run, self.extended, self.words = config, run, extended, words
         self.task, self.text = task, content
-        every = lengths(config, found.length)
+        every = lengths(config, extended.length)
         self.windows = [windows(config, words, content, length) for length in every]
         self._models: dict[str, tuple[Model, Any]] = {}
 
@@ -101,7 +101,7 @@ class _Measurer:
         stage = f"{row}, seed {seed}"
         if self.run.ended(stage):
             return
-        length = round(config.factor * self.found.length)
+        length = round(config.factor * self.extended.length)
         shape = config.train.batch, length
         data, first = self.task.data, self.text.first
         batch = lambda step: rows(data, self.words, first, seed, step, shape)
@@ -133,8 +133,8 @@ class _Measurer:
     def _model(self, name: str) -> tuple[Model, Any]:
         """The model under one extension, and its scorer; fine-tuned weights share its programs."""
         if name not in self._models:
-            found, released = self.found, self.found.released
+            extended, released = self.extended, self.extended.released
             config = released.config.model_copy(update={"dtype": self.config.model.dtype})
-            model = build(config, found.encodings[name], released.vocab)
+            model = build(config, extended.encodings[name], released.vocab)
             self._models[name] = model, scorer(model, self.config.eval.tokens)
         return self._models[name]

@@ -22,10 +22,10 @@ def summarise(config: Config, records: Iterable[Record], length: int) -> Summary
 
     A stretch of a row that was fine-tuned with several seeds is the mean over them.
     """
-    found = last_step(r for r in records if r["labels"]["split"] == "test")
+    last = last_step(r for r in records if r["labels"]["split"] == "test")
     cells = {}
     for metric in ("bits_per_byte", "perplexity"):
-        wanted = [r for r in found if r["metric"] == metric and "stretch" in r["labels"]]
+        wanted = [r for r in last if r["metric"] == metric and "stretch" in r["labels"]]
         by_stretch = collect(wanted, _labels("encoding", "length", "stretch"))
         means = [((key[0], str(key[1])), float(np.mean(v))) for key, v in by_stretch.items()]
         columns: dict[tuple, list[float]] = {}
@@ -37,9 +37,7 @@ def summarise(config: Config, records: Iterable[Record], length: int) -> Summary
         "factor": config.factor,
         "text": cells["bits_per_byte"],
         "perplexity": cells["perplexity"],
-        "prompts": {
-            metric: _prompts(found, metric) for metric in ("exact_match", "bits_per_digit")
-        },
+        "prompts": {metric: _prompts(last, metric) for metric in ("exact_match", "bits_per_digit")},
     }
     return Summary(own=own)
 

@@ -60,7 +60,7 @@ def rows(
     """The windows of a step, int32 [B, L + 1], each from a random byte of the training split on."""
     batch, length = shape
     train, random = np.asarray(data["train"]), np.random.default_rng([seed, step])
-    found = []
+    windows = []
     for _ in range(batch):
         ids, size = [], MOST_BYTES * length
         while len(ids) <= length:
@@ -69,8 +69,8 @@ def rows(
             if size > len(train):
                 break
             size *= 2
-        found.append((first + ids * (length // max(len(ids), 1) + 1))[: length + 1])
-    return np.array(found, np.int32)
+        windows.append((first + ids * (length // max(len(ids), 1) + 1))[: length + 1])
+    return np.array(windows, np.int32)
 
 
 def _decoded(byte_N: np.ndarray) -> str:

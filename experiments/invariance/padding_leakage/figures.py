@@ -33,8 +33,8 @@ def leak(leaks: Mapping, names: Sequence[str]) -> Figure:
     """Every set of masks against every quantity, by content and by amount; all masks are last."""
     figure = Figure(figsize=(8, 4.4))
     panels = figure.subplots(1, 2, sharey=True)
-    for axes, (change, found) in zip(panels, leaks.items(), strict=True):
-        value = [[largest(found[q][m].values()) for q in Computed._fields] for m in names]
+    for axes, (change, by_quantity) in zip(panels, leaks.items(), strict=True):
+        value = [[largest(by_quantity[q][m].values()) for q in Computed._fields] for m in names]
         shade = [[LEAST if v <= 0 else max(math.log10(v), LEAST) for v in row] for row in value]
         # A mesh is drawn as shapes; a browser would smooth an image.
         axes.pcolormesh(shade, cmap=SHADES, vmin=LEAST, vmax=2, edgecolor="#ffffff", linewidth=2)
@@ -52,45 +52,47 @@ def leak(leaks: Mapping, names: Sequence[str]) -> Figure:
         axes.set_title(f"by {change}")
         for spine in axes.spines.values():
             spine.set_visible(False)
-    masked = (by_masks[names[-1]] for found in leaks.values() for by_masks in found.values())
-    kept = largest(largest(by_encoding.values()) for by_encoding in masked)
-    title = f"With all masks on, other padding changes nothing by more than {small(kept)}"
+    all_masked = (
+        by_masks[names[-1]] for by_quantity in leaks.values() for by_masks in by_quantity.values()
+    )
+    masked = largest(largest(by_encoding.values()) for by_encoding in all_masked)
+    title = f"With all masks on, other padding changes nothing by more than {small(masked)}"
     figure.suptitle(title, x=0.01, ha="left", fontweight="bold")
     return figure
 
 
-def mass(found: Mapping, data: Mapping) -> Figure:
+def mass(by_encoding: Mapping, data: Mapping) -> Figure:
     """Attention on padding for each encoding, a panel for each amount."""
-    widths = list(next(iter(found.values()))["trained"])
-    figure = Figure(figsize=(8, 1.6 + 0.24 * len(found)))
+    widths = list(next(iter(by_encoding.values()))["trained"])
+    figure = Figure(figsize=(8, 1.6 + 0.24 * len(by_encoding)))
     panels = figure.subplots(1, len(widths), sharey=True, squeeze=False)[0]
     for axes, width in zip(panels, widths, strict=True):
-        for y, states in enumerate(found.values()):
+        for y, states in enumerate(by_encoding.values()):
             for i, (state, by_width) in enumerate(states.items()):
                 at = y + 0.24 * (i - 0.5)
                 seed_dots(axes, at, by_width[width], i, ms=4, alpha=0.7, label=state)
         pads = int(width) - data["measured"]
         axes.axvline(pads / int(width), color=drawing.MUTED, linewidth=1, linestyle=":",
                      label="share of tokens")  # fmt: skip
-        name_rows(axes, list(found), fontsize="small")
+        name_rows(axes, list(by_encoding), fontsize="small")
         axes.set_xlim(-0.02, 1.02)
         axes.set_title(f"{pads} of {width} tokens are padding")
         axes.set_xlabel("share of attention")
-    shares = [np.mean(v) for by_state in found.values() for v in by_state["trained"].values()]
+    shares = [np.mean(v) for by_state in by_encoding.values() for v in by_state["trained"].values()]
     ends = f"{min(shares):.2f} to {max(shares):.2f}"
     title = f"Without the attention mask, padding gets {ends} of the attention"
     title_with_legend(figure, title, columns=3)
     return figure
 
 
-def accuracy(found: Mapping, data: Mapping) -> Figure:
+def accuracy(by_answer: Mapping, data: Mapping) -> Figure:
     """Every set of masks: accuracy under the four conditions, for tokens and for sequences.
 
     The last set has all masks, the one before only lacks the attention mask.
     """
     figure = Figure(figsize=(8, 5.4))
-    panels = figure.subplots(1, len(found), sharey=True)
-    for axes, (kind, by_masks) in zip(panels, found.items(), strict=True):
+    panels = figure.subplots(1, len(by_answer), sharey=True)
+    for axes, (kind, by_masks) in zip(panels, by_answer.items(), strict=True):
         for y, by_condition in enumerate(by_masks.values()):
             for i, (condition, cell) in enumerate(by_condition.items()):
                 at = y + 0.19 * (i - 1.5)
@@ -102,7 +104,9 @@ def accuracy(found: Mapping, data: Mapping) -> Figure:
         axes.set_xlim(-0.02, 1.03)
         axes.set_xlabel("share right")
         axes.set_title({"token": "each token", "pooled": "the whole sequence"}[kind])
-    *_, seen, hidden = (by_condition["junk"]["mean"] for by_condition in found["token"].values())
+    *_, seen, hidden = (
+        by_condition["junk"]["mean"] for by_condition in by_answer["token"].values()
+    )
     title = f"Junk as padding: {hidden:.2f} of tokens right, without the attention mask {seen:.2f}"
     title_with_legend(figure, title, columns=5)
     return figure

@@ -74,8 +74,10 @@ def _roles(summary: Mapping) -> Grid:
 
 
 def _leaks(summary: Mapping, change: str) -> Grid:
-    found = summary["leaks"][change]
-    rows = [(m, *(small(largest(found[q][m].values())) for q in Computed._fields)) for m in NAMES]
+    by_quantity = summary["leaks"][change]
+    rows = [
+        (m, *(small(largest(by_quantity[q][m].values())) for q in Computed._fields)) for m in NAMES
+    ]
     what = "its zeros become random symbols" if change == "content" else "it is taken away"
     caption = (
         f"Padding: {what}. Largest change of any encoding, side, amount and seed, trained or not."
@@ -115,9 +117,9 @@ def shares(mass: Mapping, cell: Callable[[Sequence[float]], str] | None = None) 
 
 
 def _cost(summary: Mapping, kind: str) -> Grid:
-    found = summary["accuracy"][kind]
+    by_masks = summary["accuracy"][kind]
     score = lambda cell: f"{cell['mean']:.3f}{'*' if cell['clear'] else ' '}"
-    rows = [(m, *map(score, found[m].values())) for m in NAMES]
+    rows = [(m, *map(score, by_masks[m].values())) for m in NAMES]
     what = "the token before each token" if kind == "token" else "the most frequent symbol"
     caption = (
         f"Share of {what} said right by models trained with these masks: mean over encodings, "
@@ -125,7 +127,7 @@ def _cost(summary: Mapping, kind: str) -> Grid:
         "comparisons of the table together at 95%. as trained: zeros, an amount that training had; "
         "junk: as many random symbols; more padding: an amount it never saw."
     )
-    return Grid((f"{kind} accuracy", *found[ALL]), rows, caption)
+    return Grid((f"{kind} accuracy", *by_masks[ALL]), rows, caption)
 
 
 def document(runs: Sequence[StoredRun]) -> tuple[list[str], list[Section]]:
@@ -159,8 +161,8 @@ def _necessary(summary: Mapping, mask: str) -> str:
     """The quantities that a mask is necessary for, with the change if it is one of the two."""
     changes: dict[str, list[str]] = {}
     for change, by_quantity in summary["verdicts"].items():
-        for quantity, found in by_quantity.items():
-            if found["masks"][mask] == NECESSARY:
+        for quantity, quantity_roles in by_quantity.items():
+            if quantity_roles["masks"][mask] == NECESSARY:
                 changes.setdefault(quantity, []).append(change)
     named = (q if len(by) == len(CLEAN) else f"{q} ({by[0]})" for q, by in changes.items())
     return ", ".join(named) or "nothing"
@@ -168,17 +170,17 @@ def _necessary(summary: Mapping, mask: str) -> str:
 
 def _all_masks(summary: Mapping, change: str) -> dict[str, float]:
     """method -> the largest change of any quantity with all masks on."""
-    found = [by_masks[ALL] for by_masks in summary["leaks"][change].values()]
-    return {name: largest(by_method[name] for by_method in found) for name in found[0]}
+    all_masked = [by_masks[ALL] for by_masks in summary["leaks"][change].values()]
+    return {name: largest(by_method[name] for by_method in all_masked) for name in all_masked[0]}
 
 
 def _seeds(summary: Mapping) -> Section:
     """The values of every seed, folded; those of the leaks are among the records."""
     parts = [shares(summary["mass"], lambda seeds: " ".join(f"{v:.3f}" for v in seeds))]
     methods = list(summary["mass"])
-    for kind, found in summary["accuracy"].items():
+    for kind, by_masks in summary["accuracy"].items():
         values = {
-            m: np.reshape(found[m]["as trained"]["values"], (len(methods), -1)) for m in NAMES
+            m: np.reshape(by_masks[m]["as trained"]["values"], (len(methods), -1)) for m in NAMES
         }
         rows = [
             (method, *(" ".join(f"{v:.3f}" for v in values[m][i]) for m in NAMES))

@@ -124,8 +124,8 @@ def summarise(records: Iterable[Record]) -> Summary:
     """The summary of a run: the largest changes, the verdicts, the attention on padding."""
     records = list(records)
     values = collect(records, _leak_key)
-    found = nested({key: largest(of_key) for key, of_key in values.items()})
-    changes = {change: {q: found[change][q] for q in QUANTITIES} for change in CLEAN}
+    leaks = nested({key: largest(of_key) for key, of_key in values.items()})
+    changes = {change: {q: leaks[change][q] for q in QUANTITIES} for change in CLEAN}
     mass = {key: float(np.mean(v)) for key, v in collect(records, _mass_key).items()}
     by_row = lambda by_masks: {masks: {"as released": v} for masks, v in by_masks.items()}
     own = {

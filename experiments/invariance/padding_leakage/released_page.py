@@ -22,22 +22,22 @@ FIGURE = (
 
 def sections(run: StoredRun) -> list[Section]:
     """The sections of a run with a checkpoint."""
-    found = run.summary.own["released"]
+    released = run.summary.own["released"]
     name = name_of(run)
-    picture = Picture("released", partial(draw, name, found["leaks"]), FIGURE)
-    shown = [*sentences(name, found), _changes(found["leaks"]), picture]
+    picture = Picture("released", partial(draw, name, released["leaks"]), FIGURE)
+    shown = [*sentences(name, released), _changes(released["leaks"]), picture]
     return [Section(f"A released encoder: {name}", shown)]
 
 
-def sentences(name: str, found: Mapping) -> list[str]:
+def sentences(name: str, released: Mapping) -> list[str]:
     """Sentences made from the numbers."""
-    angle = {change: by["angle"] for change, by in found["leaks"].items()}
-    kept = max(by[next(iter(MASKS))] for by in angle.values())
-    both = " or ".join(found["verdicts"]["content"]["pooled"]["smallest"])
-    shares = [f"{100 * share:.0f}% of {tokens}" for tokens, share in found["mass"].items()]
+    angle = {change: by["angle"] for change, by in released["leaks"].items()}
+    masked = max(by[next(iter(MASKS))] for by in angle.values())
+    both = " or ".join(released["verdicts"]["content"]["pooled"]["smallest"])
+    shares = [f"{100 * share:.0f}% of {tokens}" for tokens, share in released["mass"].items()]
     lost = {masks: angle["amount"][masks] for masks in ("attention", "output", "none")}
     return [
-        f"With both masks on, padding turns no vector of {name} by more than {small(kept)} "
+        f"With both masks on, padding turns no vector of {name} by more than {small(masked)} "
         f"degrees. The masks that a vector needs against the content of padding: {both}. When "
         f"padding is added, vectors turn by up to {lost['attention']:.0f} degrees if it is "
         f"pooled, {lost['output']:.0f} if it is attended to, {lost['none']:.0f} if both.",
@@ -74,7 +74,7 @@ def draw(name: str, leaks: Mapping) -> Figure:
     drawing.name_rows(axes, [f"masks: {label}" for label in MASKS.values()])
     axes.set_xlabel("largest angle between a sentence's vectors (degrees)")
     most = max(leaks["amount"]["angle"].values())
-    kept = max(leaks[change]["angle"]["attention+output"] for change in CHANGES)
-    title = f"{name}: padding turns a vector by up to {most:.0f} degrees, {small(kept)} if masked"
+    masked = max(leaks[change]["angle"]["attention+output"] for change in CHANGES)
+    title = f"{name}: padding turns a vector by up to {most:.0f} degrees, {small(masked)} if masked"
     drawing.title_with_legend(figure, title, columns=2)
     return figure

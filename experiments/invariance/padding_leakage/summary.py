@@ -33,15 +33,19 @@ def summarise(records: Iterable[Record], left_out: Mapping[str, str]) -> Summary
     left_out: the methods that are not measured, with the reasons.
     """
     records = list(records)
-    found = nested({key: largest(v) for key, v in collect(records, _leak_key).items()})
-    leaks = {change: {name: found[change][name] for name in Computed._fields} for change in CLEAN}
+    by_change = nested({key: largest(v) for key, v in collect(records, _leak_key).items()})
+    leaks = {
+        change: {name: by_change[change][name] for name in Computed._fields} for change in CLEAN
+    }
     lengths = sorted({record["labels"]["length"] for record in records})
     last = max(record["step"] for record in records)
     scores = nested(collect(records, partial(_accuracy_key, lengths, last)))
     own = {
         "verdicts": {
-            change: {quantity: verdict(change, by_masks) for quantity, by_masks in found.items()}
-            for change, found in leaks.items()
+            change: {
+                quantity: verdict(change, by_masks) for quantity, by_masks in by_quantity.items()
+            }
+            for change, by_quantity in leaks.items()
         },
         "leaks": leaks,
         "mass": _mass(collect(records, _mass_key)),
@@ -105,10 +109,10 @@ def _role(mask: str, smallest: Sequence[Collection[str]]) -> str:
     return NECESSARY if share == 1 else ONE_WAY if share else TIDY
 
 
-def _mass(found: Mapping[tuple, Sequence[float]]) -> dict:
+def _mass(sides_by_path: Mapping[tuple, Sequence[float]]) -> dict:
     """encoding -> state -> width -> mean over sides of each seed."""
     means: dict[tuple, list[float]] = {}
-    for (*path, _seed), sides in found.items():
+    for (*path, _seed), sides in sides_by_path.items():
         means.setdefault(tuple(path), []).append(float(np.mean(sides)))
     return nested(means)
 
@@ -117,15 +121,15 @@ def _accuracy(by_masks: Mapping[str, Mapping[str, Mapping]]) -> dict:
     """subset -> condition -> mean, and difference from all masks paired by encoding and seed."""
     conditions = [condition for condition in CONDITIONS if condition in by_masks[ALL]]
     comparisons = (len(NAMES) - 1) * len(conditions)
-    found: dict[str, dict] = {}
+    scores: dict[str, dict] = {}
     for masks in NAMES:
         for condition in conditions:
             ours, theirs = ([float(np.mean(sides)) for sides in by_masks[m][condition].values()]
                             for m in (masks, ALL))  # fmt: skip
             gap = paired(ours, theirs, comparisons)
             mean, low, high, _ = interval(ours)
-            found.setdefault(masks, {})[condition] = {
+            scores.setdefault(masks, {})[condition] = {
                 "mean": mean, "low": low, "high": high, "values": ours, "difference": gap.mean,
                 "clear": gap.sign != 0,
             }  # fmt: skip
-    return found
+    return scores

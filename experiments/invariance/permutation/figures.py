@@ -47,9 +47,9 @@ def errors(rows: Mapping) -> Figure:
 
     def curve(by_state, number, text, **style):
         by_length, color = by_state["trained"], drawing.COLORS[number]
-        known = [(int(n), v) for n, v in by_length.items() if v is not None and math.isfinite(v)]
-        if known:
-            x, y = zip(*((n, max(v, FLOOR)) for n, v in known), strict=True)
+        finite = [(int(n), v) for n, v in by_length.items() if v is not None and math.isfinite(v)]
+        if finite:
+            x, y = zip(*((n, max(v, FLOOR)) for n, v in finite), strict=True)
             axes.plot(x, y, color=color, **style)
             labels.setdefault(text, []).append(Label(text, x[-1], y[-1], color))
 
@@ -71,14 +71,16 @@ def errors(rows: Mapping) -> Figure:
     axes.set_xlabel("length (tokens, log scale)")
     axes.set_ylabel("largest |f(Px) - P f(x)|")
     # One label for each group of curves, at the middle one.
-    middle = lambda found: sorted(found, key=lambda label: label.y)[len(found) // 2]
-    drawing.margin_labels(axes, [middle(found) for found in labels.values()])
+    middle = lambda group: sorted(group, key=lambda label: label.y)[len(group) // 2]
+    drawing.margin_labels(axes, [middle(group) for group in labels.values()])
     below = f"after training · the largest over random permutations · {note}"
     title = "Equivariance error by length"
     if "nope" in rows:
-        found = [by["trained"].values() for by in rows["nope"]["error"].values()]
-        kept = largest(value for values in found for value in values)
-        title = f"Without positions a permutation changes no output by more than {small(kept)}"
+        errors = [by["trained"].values() for by in rows["nope"]["error"].values()]
+        largest_error = largest(value for values in errors for value in values)
+        title = (
+            f"Without positions a permutation changes no output by more than {small(largest_error)}"
+        )
     drawing.set_title(axes, title, below)
     return figure
 

@@ -70,11 +70,11 @@ def findings(order: Mapping) -> list[str]:
         if name in order:
             right = order[name]["pairs"].mean, order[name]["triples"].mean
             lines.append(f"{name}: {right[0]:.3f} of pairs and {right[1]:.3f} of triples right.")
-    kept = [n for n in order if worst(order[n], "error") < EQUIVARIANT]
+    exact = [n for n in order if worst(order[n], "error") < EQUIVARIANT]
     lines.append(
-        f"Equivariant, errors below {EQUIVARIANT:g} in float32 at every length: {listed(kept)}."
+        f"Equivariant, errors below {EQUIVARIANT:g} in float32 at every length: {listed(exact)}."
     )
-    other = [n for n in encoders if n not in kept]
+    other = [n for n in encoders if n not in exact]
     broken = [n for n in other if not worst(order[n], "carried") < EQUIVARIANT]
     lines.append(
         f"Control, positions carried along with their tokens: {len(other) - len(broken)} of the "
@@ -169,15 +169,15 @@ def conclusions(summary: Mapping) -> list[str]:
     half, solved = every(0.5), [n for n in every(1.0) if n in encoders]
     without = [f"{name} {order[name]['pairs'].mean:.3f}" for name in (CAUSAL, LSTM)
                if name in order]  # fmt: skip
-    kept = [n for n in encoders if worst(order[n], "error") < EQUIVARIANT]
-    carried = [n for n in encoders if n not in kept and worst(order[n], "carried") < EQUIVARIANT]
+    exact = [n for n in encoders if worst(order[n], "error") < EQUIVARIANT]
+    carried = [n for n in encoders if n not in exact and worst(order[n], "carried") < EQUIVARIANT]
     lines = [
         f"{len(solved)} of {len(encoders)} methods in an encoder put all pairs of tokens in order, "
         f"in every seed; exactly one half, in every seed: {listed(half)}; without an encoding, "
         f"share of pairs in order: {listed(without)}.",
         f"A permutation of the tokens permutes the outputs, up to {EQUIVARIANT:g}, with "
-        f"{listed(kept)}; when each position moves along with its token, this also holds for "
-        f"{len(carried)} of the other {len(encoders) - len(kept)} methods.",
+        f"{listed(exact)}; when each position moves along with its token, this also holds for "
+        f"{len(carried)} of the other {len(encoders) - len(exact)} methods.",
     ]
     if text:
         bits = [f"{cell.mean:.2f} with {name}" for name, cell in text.items()]

@@ -48,10 +48,10 @@ def measure(config: Config, run: runs.Run) -> Summary:
     """Measures the encoder as it is and without positions, then long texts; returns the summary."""
     if not run.ended("released"):
         encoder = load(config.model, run)
-        made = list(_shuffled(config, encoder))
+        records = list(_shuffled(config, encoder))
         if table_of(_encoding(encoder)) is not None:
-            made += _long(config, encoder)
-        run.log(made)
+            records += _long(config, encoder)
+        run.log(records)
         run.end("released")
     return summarise(run.records())
 
@@ -144,11 +144,11 @@ def _long(config: Config, encoder: Encoder) -> Iterator[Record]:
     """Records of long texts: the similarity of a text's vector to the mean vector of its windows,
     and to that of another text's windows, by what positions past the table read.
     """
-    found = table_of(_encoding(encoder))
-    assert found is not None
-    table, _ = found
+    learned = table_of(_encoding(encoder))
+    assert learned is not None
+    table, _ = learned
     assert table.name == "learned"
-    rows = int(encoder.released.params["encoding"]["table"].shape[0]) - found[1]
+    rows = int(encoder.released.params["encoding"]["table"].shape[0]) - learned[1]
     ids = np.array(encoder.words.encode(text(), add_special_tokens=False).ids, np.int32)
     around = encoder.words.encode("").ids
     first, last = around[: (len(around) + 1) // 2], around[(len(around) + 1) // 2 :]
@@ -172,9 +172,9 @@ def _long(config: Config, encoder: Encoder) -> Iterator[Record]:
             read_starts = starts[:1] if (beyond, times > 1) == (WITHIN, True) else starts  # NaN
             vectors_BD = np.stack([vector_D(start, size, beyond) for start in read_starts])
             between_BB = vectors_BD @ windows_BD.T
-            own = np.diag(between_BB).mean()
+            same = np.diag(between_BB).mean()
             others = between_BB[~np.eye(*between_BB.shape, dtype=bool)].mean()
-            pairs = {OWN: own, OTHER: others}
+            pairs = {OWN: same, OTHER: others}
             labels = {"split": "test", "length": size + more}
             for against, value in pairs.items():
                 labelled = {**labels, "encoding": beyond, "against": against}

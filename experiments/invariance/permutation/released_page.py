@@ -25,11 +25,11 @@ from posenc_jax.lab.runs import StoredRun
 
 def sections(run: StoredRun) -> list[Section]:
     """The sections of a run with a checkpoint."""
-    found = run.summary.own["released"]
+    released = run.summary.own["released"]
     name = name_of(run)
-    shown: list = [*sentences(name, found), _by_layer(found)]
-    shown.append(Picture("released", partial(draw, name, found), FIGURE))
-    return [Section(f"A released encoder: {name}", shown), *_long(found)]
+    shown: list = [*sentences(name, released), _by_layer(released)]
+    shown.append(Picture("released", partial(draw, name, released), FIGURE))
+    return [Section(f"A released encoder: {name}", shown), *_long(released)]
 
 
 FIGURE = (
@@ -41,9 +41,9 @@ FIGURE = (
 )
 
 
-def sentences(name: str, found: Mapping) -> list[str]:
+def sentences(name: str, released: Mapping) -> list[str]:
     """Sentences made from the numbers."""
-    similar, errors = found["similarity"], found["errors"]
+    similar, errors = released["similarity"], released["errors"]
     last = list(similar[AS_RELEASED][SHUFFLED])[-1]
     same, others = (similar[AS_RELEASED][against][last] for against in (SHUFFLED, OTHERS))
     carried = max(errors[AS_RELEASED]["carried"].values())
@@ -56,9 +56,9 @@ def sentences(name: str, found: Mapping) -> list[str]:
         f"by {small(carried)}, and when all positions read the mean of the table's rows, by "
         f"{small(without)}.",
     ]
-    if found["long"]:
-        longest = list(found["long"]["clamp"][OWN])[-1]
-        far = [f"{found['long'][b][OWN][longest]:.2f} if positions past the table "
+    if released["long"]:
+        longest = list(released["long"]["clamp"][OWN])[-1]
+        far = [f"{released['long'][b][OWN][longest]:.2f} if positions past the table "
                f"{'read its last row' if b == 'clamp' else 'are squeezed into it'}"
                for b in ("clamp", "interpolate")]  # fmt: skip
         lines.append(
@@ -68,16 +68,16 @@ def sentences(name: str, found: Mapping) -> list[str]:
     return lines
 
 
-def _by_layer(found: Mapping) -> Grid:
-    layers = list(found["errors"][AS_RELEASED]["error"])
+def _by_layer(released: Mapping) -> Grid:
+    layers = list(released["errors"][AS_RELEASED]["error"])
     rows = [
-        (f"{row}, {label}", *(small(found["errors"][row][metric][layer]) for layer in layers))
-        for row in found["errors"]
+        (f"{row}, {label}", *(small(released["errors"][row][metric][layer]) for layer in layers))
+        for row in released["errors"]
         for metric, label in (("error", "error"), ("carried", "positions carried along"))
     ]
     rows += [
         (f"{row}, {against}", *(f"{by_layer[layer]:.3f}" for layer in layers))
-        for row, by_against in found["similarity"].items()
+        for row, by_against in released["similarity"].items()
         for against, by_layer in by_against.items()
     ]
     caption = (
@@ -87,10 +87,10 @@ def _by_layer(found: Mapping) -> Grid:
     return Grid(("layer", *layers), rows, caption)
 
 
-def _long(found: Mapping) -> list[Section]:
-    if not found["long"]:
+def _long(released: Mapping) -> list[Section]:
+    if not released["long"]:
         return []
-    lengths = [*found["long"][WITHIN][OWN]]
+    lengths = [*released["long"][WITHIN][OWN]]
     shown = lambda value: "" if value is None else f"{value:.3f}"
     refused = lambda value: "refused" if value is None or math.isnan(value) else shown(value)
     rows = [
@@ -98,7 +98,7 @@ def _long(found: Mapping) -> list[Section]:
             refused(by[against].get(n)) if beyond == WITHIN else shown(by[against].get(n))
             for n in lengths
         ))
-        for beyond, by in found["long"].items()
+        for beyond, by in released["long"].items()
         for against in (OWN, OTHER)
     ]  # fmt: skip
     caption = (
@@ -109,15 +109,15 @@ def _long(found: Mapping) -> list[Section]:
     return [Section("Texts longer than its table", [Grid(("tokens", *lengths), rows, caption)])]
 
 
-def draw(name: str, found: Mapping) -> Figure:
+def draw(name: str, released: Mapping) -> Figure:
     """The figure, see `FIGURE`."""
     figure = Figure(figsize=(9.5, 4.2))
-    panels = figure.subplots(1, 3 if found["long"] else 2)
-    _draw_errors(panels[0], found["errors"])
-    _draw_similar(panels[1], found["similarity"])
-    if found["long"]:
-        _draw_long(panels[2], found["long"])
-    last = list(found["similarity"][AS_RELEASED][SHUFFLED].values())[-1]
+    panels = figure.subplots(1, 3 if released["long"] else 2)
+    _draw_errors(panels[0], released["errors"])
+    _draw_similar(panels[1], released["similarity"])
+    if released["long"]:
+        _draw_long(panels[2], released["long"])
+    last = list(released["similarity"][AS_RELEASED][SHUFFLED].values())[-1]
     title = f"{name}: shuffled words keep a cosine of {last:.2f}; the change is all its table"
     title_with_legend(figure, title, columns=4)
     return figure

@@ -38,12 +38,12 @@ def measure(config: Config, run: runs.Run) -> Summary:
 
 def subjects(config: Config) -> list[Subject]:
     """All rows: the encodings, and two models that need none."""
-    found = []
+    subjects = []
     for name in config.encoding.names:
         label, encoding = small_encoding(name, config.encoding.options)
-        found.append(Subject(label, encoding, "encoder", encodings.axes(label)))
+        subjects.append(Subject(label, encoding, "encoder", encodings.axes(label)))
     nope = encodings.make("nope")
-    return [*found, Subject(CAUSAL, nope, "decoder", 1), Subject(LSTM, nope, "lstm", 1)]
+    return [*subjects, Subject(CAUSAL, nope, "decoder", 1), Subject(LSTM, nope, "lstm", 1)]
 
 
 def _measurer(config: Config) -> Callable[[str], list[dict]]:

@@ -36,10 +36,10 @@ def read(name: str) -> Prompt:
     FieldError: no such prompt, or texts that are missing, unknown or without a key. Refused: a file
     that cannot be read.
     """
-    known = sorted(path.stem for path in FOLDER.glob("*.json"))
-    if name not in known and not name.endswith(".json"):
-        raise FieldError("prompts", f"{name!r} is no .json{choices_for(name, known)}")
-    texts = read_json(FOLDER / f"{name}.json" if name in known else expanded(name))
+    names = sorted(path.stem for path in FOLDER.glob("*.json"))
+    if name not in names and not name.endswith(".json"):
+        raise FieldError("prompts", f"{name!r} is no .json{choices_for(name, names)}")
+    texts = read_json(FOLDER / f"{name}.json" if name in names else expanded(name))
     if {*texts} != {*Prompt._fields} or not all(isinstance(t, str) for t in texts.values()):
         raise FieldError("prompts", f"{name}: must have the texts {', '.join(Prompt._fields)}")
     for field in ("needle", "answer"):
