@@ -1,9 +1,10 @@
-"""Evaluates the weights of a run at other lengths, or under other encodings.
+"""Evaluates the weights of a run at other lengths, under other encodings, or on another task.
 
     python scripts/evaluate.py runs/rope_extrap --lengths=4096,8192
     python scripts/evaluate.py runs/rope_extrap --encodings=rope,yarn,ntk --lengths=128,2048
     python scripts/evaluate.py runs/extrap --encoding=alibi --lengths=4096   # one of its rows
     python scripts/evaluate.py runs/rope_extrap --step=500 --name=half       # a kept checkpoint
+    python scripts/evaluate.py runs/rope_extrap --config.task.name=file:novel.txt   # another text
     python scripts/report.py runs/rope_extrap/evaluations/4096-8192          # its report again
 
 The evaluation is a run of its own in RUN/evaluations/NAME, in the format of all runs; nothing else
@@ -14,11 +15,13 @@ What cannot be evaluated is refused in one line, with exit status 2.
 import argparse
 import sys
 from pathlib import Path
+from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # the package need not be installed
 
 from experiments import job
 from experiments.compare import loading
+from experiments.sweep_file import overrides
 from posenc_jax.options import FieldError
 
 
@@ -34,16 +37,27 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--encoding", default="", help="the trained one; by default all of the run")
     parser.add_argument("--step", type=int, help="of the checkpoint; by default the last")
     parser.add_argument("--name", default="", help="of the evaluation's folder")
-    flags = parser.parse_args(arguments)
+    flags, rest = parser.parse_known_args(arguments)
     try:
+        task = _task_fields(rest)
         config, workdir = loading.evaluation(
             flags.run, _numbers(flags.lengths), _words(flags.encodings), encoding=flags.encoding,
-            step=flags.step, name=flags.name,
+            step=flags.step, task=task, name=flags.name,
         )  # fmt: skip
     except ValueError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
     return job.run(config, str(workdir), named=True)
+
+
+def _task_fields(arguments: list[str]) -> dict[str, Any]:
+    """The fields of the task. ValueError: another argument."""
+    fields = overrides(arguments)
+    for field in fields:
+        if not field.startswith("task."):
+            reason = "an evaluation changes fields of the task alone, by --config.task.FIELD=VALUE"
+            raise FieldError(f"--config.{field}", reason)
+    return {field.removeprefix("task."): value for field, value in fields.items()}
 
 
 def _words(text: str) -> list[str]:

@@ -1,7 +1,8 @@
 """Loads the models of stored runs, and evaluates their weights again."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import jax
@@ -111,9 +112,11 @@ def evaluate(
     *,
     encoding: str = "",
     step: int | None = None,
+    task: Mapping[str, Any] = MappingProxyType({}),
     name: str = "",
 ) -> runs.StoredRun:
-    """Evaluates stored weights at other lengths, or under other encodings; returns the evaluation.
+    """Evaluates stored weights at other lengths, under other encodings, or on another task; returns
+    the evaluation.
 
     It is a run of its own in RUN/evaluations/NAME, which takes no training step; nothing else in
     RUN is written. A second call with the same arguments says that it is finished, and reads it.
@@ -124,6 +127,8 @@ def evaluate(
       encodings: those to evaluate under, as `eval.variants`; (): the trained one.
       encoding: the trained encoding; "": every one that has a checkpoint.
       step: of the checkpoints; by default the last.
+      task: fields of the task that differ from the run's: {"test": "recall"}, or another text by
+        {"name": "file:PATH"}, whose options are those given here, else their defaults.
       name: of the folder; by default made from the arguments.
 
     Raises:
@@ -132,7 +137,7 @@ def evaluate(
       Refused: the folder holds another evaluation, or a checkpoint is damaged.
     """
     config, workdir = evaluation(
-        Path(run), lengths, encodings, encoding=encoding, step=step, name=name
+        Path(run), lengths, encodings, encoding=encoding, step=step, task=task, name=name
     )
     experiments.prepare(config, str(workdir))()
     return runs.read(workdir)
@@ -145,6 +150,7 @@ def evaluation(
     *,
     encoding: str = "",
     step: int | None = None,
+    task: Mapping[str, Any] = MappingProxyType({}),
     name: str = "",
 ) -> tuple[dict[str, Any], Path]:
     """The config of an evaluation, and its folder; arguments as of `evaluate`."""
@@ -170,13 +176,17 @@ def evaluation(
         print(f"{run}: no checkpoint at step {done} of {', '.join(left)}, left out", flush=True)
     if step is None and _say_unfinished(before, f"{run}, {', '.join(chosen)} at step {done}", done):
         step = done  # the finished run can be evaluated beside it
-    parts = [encoding, f"step{step}" if step else "", *map(str, lengths), *encodings]
+    parts = [encoding, f"step{step}" if step else "", *map(str, task.values())]
+    parts += [*map(str, lengths), *encodings]
     own_name = "-".join(filter(None, parts)) or "again"
     workdir = run / EVALUATIONS / folder_name(name or own_name)
     config = before.model_dump()
     config["encoding"]["name"] = ",".join(chosen)
     config["eval"] |= {"lengths": tuple(lengths)} if lengths else {}
     config["eval"] |= {"variants": tuple(encodings)} if encodings else {}
+    if task.get("name", before.task.name) != before.task.name:
+        config["task"] = {}
+    config["task"] |= task
     config["train"]["steps"] = done
     config["start"] = {"run": _path_in(workdir, run), "what": "state", "step": done}
     config["wandb"]["mode"] = "disabled"

@@ -8,7 +8,7 @@ and the hash of the checkpoint.
 """
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -31,7 +31,7 @@ from posenc_jax.options import FieldError
 
 FILE = "start.json"
 # Fields that may differ where a training goes on: none of them changes an update, but for the
-# steps and the schedule, whose rates are compared.
+# steps and the schedule, whose rates are compared. Where no step is left, the task may differ too.
 FREE = (
     "checkpoint", "encoding.name", "eval", "first_seed", "imports", "profile", "seeds", "start",
     "train.accumulate", "train.chunk", "train.fsdp", "train.remat", "train.remat_policy",
@@ -62,7 +62,8 @@ def check(config: schema.TrainedConfig, workdir: Path) -> None:
             has = f"{before.seed_range.start} to {before.seed_range.stop - 1}"
             raise FieldError("seeds", f"{folder} has no seed {seed}, but {has}")
     if start.what == "state":
-        _check_same(config, before, folder)
+        trains = any(config.train.steps != checkpoint.step for checkpoint in checkpoints.values())
+        _check_same(config, before, folder, FREE if trains else (*FREE, "task"))
         for name, checkpoint in checkpoints.items():
             _check_goes_on(config, before, name, checkpoint)
 
@@ -167,11 +168,16 @@ def as_tuples(value: Any) -> Any:
     return tuple(map(as_tuples, value)) if isinstance(value, list) else value
 
 
-def _check_same(config: schema.TrainedConfig, before: schema.TrainedConfig, folder: Path) -> None:
-    """FieldError: a field of the training differs from the run that goes on."""
+def _check_same(
+    config: schema.TrainedConfig,
+    before: schema.TrainedConfig,
+    folder: Path,
+    free: Sequence[str],
+) -> None:
+    """FieldError: a field of the training that is not free differs from the run that goes on."""
     ours, theirs = dotted(config.model_dump()), dotted(before.model_dump())
     for field in {**ours, **theirs}:
-        if any(f"{field}.".startswith(f"{free}.") for free in FREE):
+        if any(f"{field}.".startswith(f"{prefix}.") for prefix in free):
             continue
         if ours.get(field) != theirs.get(field):
             raise FieldError(

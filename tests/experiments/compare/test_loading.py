@@ -157,6 +157,30 @@ def test_a_kept_step_is_evaluated_as_the_training_was_then(run):
     assert values(evaluation.records) != values(runs.read(run).records)
 
 
+def test_weights_are_evaluated_on_another_task_of_the_same_symbols(run):
+    before = hashes(run)
+    same = lab.evaluate(run, task={"alphabet": 4}, name="same_task")
+    assert values(same.records) == values(runs.read(run).records)
+    other = lab.evaluate(run, task={"name": "reverse", "alphabet": 4})
+    assert other.path.name == "reverse-4"
+    assert other.config["task"] == {"name": "reverse", "alphabet": 4}
+    assert values(other.records) != values(same.records) != {}, "control"
+    assert {key[3] for key in values(other.records)} == {"exact_match", "loss", "token_accuracy"}
+    assert hashes(run) == before
+
+
+def test_a_training_goes_on_with_its_task_alone(run, tmp_path):
+    """The control of the test before: where steps are left, the task may not differ."""
+    start = {"run": str(run), "what": "state"}
+    config = tiny(start=start, task={"name": "reverse", "alphabet": 4})
+    config.train.steps = 6
+    config.train.schedule = {"name": "constant"}
+    with pytest.raises(
+        FieldError, match=r"^config.task.name: 'reverse', but \S+ was trained with 'c"
+    ):
+        experiments.prepare(config.to_dict(), str(tmp_path / "new"))
+
+
 @pytest.mark.thorough
 @pytest.mark.parametrize("name", COMPARISONS)
 def test_every_comparison_is_evaluated_and_loaded_again(name, tmp_path, capsys):
@@ -266,6 +290,9 @@ def test_an_encoding_is_evaluated_when_all_its_rows_have_a_checkpoint(tmp_path, 
         (["--encodings=ropes"], "config.eval.variants: ropes: no method 'ropes'; did you mean"),
         (["--encodings=learned"], "config.eval.variants: learned reads the weights"),
         (["--lengths=0"], "config.eval.lengths[0]: 0 is wrong"),
+        (["--config.task.name=copies"], "config.task.name: no task 'copies'; did you mean copy"),
+        (["--config.train.steps=6"], "--config.train.steps: an evaluation changes fields of the"),
+        (["--step", "2", "more"], "more: not a flag; a field is set as --config.FIELD=VALUE"),
         (["--name=a/b"], "name: 'a/b' cannot be a folder"),
     ],
 )

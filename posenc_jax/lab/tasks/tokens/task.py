@@ -21,6 +21,7 @@ from posenc_jax.lab.tasks.baselines import baselines
 from posenc_jax.lab.tasks.catalog import register
 from posenc_jax.lab.tasks.task import SPLITS, Feed, Plan, Rows, Task, arrays_sha256, check_least
 from posenc_jax.lab.tasks.text_windows import windows
+from posenc_jax.lab.tasks.tokens.context import Test, sizes, tested
 from posenc_jax.lab.tasks.tokens.permutation import permuted
 from posenc_jax.lab.tasks.tokens.shards import Stream, TokenFolder
 from posenc_jax.lab.tasks.tokens.tokenizer import ByteTokenizer
@@ -32,10 +33,13 @@ BLOCKS, BLOCK = 128, 2**16  # parts of the training tokens that baselines are fi
 STANDARD_LIBRARY_BPE = "stdlib_bpe.json"
 
 
-def tokens(path: str, stretch: int = 65536) -> Plan:
+def tokens(path: str, stretch: int = 65536, test: Test = "windows", context: int = 8192) -> Plan:
     """The tokens of a folder that `scripts/prepare_tokens.py` wrote.
 
     stretch: tokens of the test split that are predicted, and of the validation split.
+    test:    what is tested: windows of the split; or what a model takes from its context, by the
+             tests of `context.py`: "same_end", "recall", "recall_absent".
+    context: the longest size of these tests.
 
     FieldError: there is no such folder, or it was changed.
     """
@@ -57,13 +61,13 @@ def tokens(path: str, stretch: int = 65536) -> Plan:
             "documents": {split: manifest.splits[split].documents for split in SPLITS},
             "bytes": {split: manifest.splits[split].bytes for split in SPLITS},
         }
-        return of_streams(name, streams, folder.tokenizer, most, facts)
+        return of_streams(name, streams, folder.tokenizer, most, facts, test, context)
 
-    return Plan(1, most, read, streamed=True)
+    return Plan(*sizes(test, context, most), read, streamed=True)
 
 
 @register(unit="tokens")
-def stdlib_tokens(stretch: int = 65536) -> Plan:
+def stdlib_tokens(stretch: int = 65536, test: Test = "windows", context: int = 8192) -> Plan:
     """The text of the Python standard library as tokens of a byte-level BPE of 4,096 ids.
 
     The splits are those of `stdlib`, and each file is a document of its own. Options as for
@@ -83,9 +87,9 @@ def stdlib_tokens(stretch: int = 65536) -> Plan:
             "python": platform.python_version(),
         }
         streams = {split: Stream([ids[split]]) for split in SPLITS}
-        return of_streams("stdlib_tokens", streams, words, most, facts)
+        return of_streams("stdlib_tokens", streams, words, most, facts, test, context)
 
-    return Plan(1, most, read, streamed=True)
+    return Plan(*sizes(test, context, most), read, streamed=True)
 
 
 def of_streams(
@@ -94,12 +98,15 @@ def of_streams(
     words: ByteTokenizer,
     most: int,
     facts: Mapping[str, Any],
+    test: Test = "windows",
+    context: int = 8192,
 ) -> Task:
     """The task of the tokens of three splits.
 
     Args:
       most: tokens that are predicted of the validation and of the test split.
       facts: facts about the tokens; "bytes" has those of each split.
+      test, context: as of `tokens`.
     """
     held_out = {split: streams[split].read(0, most + 1) for split in SPLITS[1:]}
     rate = lambda ids_N: float(words.lengths_V[ids_N].mean())
@@ -111,7 +118,7 @@ def of_streams(
         text = {split: np.frombuffer(words.decode(part), np.uint8) for split, part in ids.items()}
         return baselines(text, len(text["test"]) - 1)
 
-    return windows(
+    task = windows(
         name,
         held_out,
         most,
@@ -127,6 +134,9 @@ def of_streams(
         feed=feeder(streams["train"]),
         bytes_of_id_V=words.lengths_V,
     )
+    if test == "windows":
+        return task
+    return tested(task, streams, words.separator, test, context, most)
 
 
 def evenly(stream: Stream) -> np.ndarray:
