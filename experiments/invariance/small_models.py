@@ -37,14 +37,14 @@ def small_layout(segment_BT: jax.Array, axes: int = 1, pos_BT: jax.Array | None 
     Positions of several axes lie on a near-square grid, ([time,] row, column). All tokens of a row
     are the digits of one number, for methods that read groups of tokens.
     """
-    documents = layout(segment_BT, pos_BT)
-    pos_BT, columns = documents.pos_BT, math.ceil(math.sqrt(segment_BT.shape[1]))
+    found = layout(segment_BT, pos_BT)
+    pos_BT, columns = found.pos_BT, math.ceil(math.sqrt(segment_BT.shape[1]))
     group_BT = jnp.where(segment_BT > 0, pos_BT + 1, 0)
     if axes > 1:
         from posenc_jax.lab.gallery.measure import on_axes  # loads matplotlib
 
         pos_BT = on_axes(axes, pos_BT, pos_BT // columns, pos_BT % columns)
-    return documents.replace(pos_BT=pos_BT, group_BT=group_BT)
+    return found.replace(pos_BT=pos_BT, group_BT=group_BT)
 
 
 def largest(gap: jax.Array) -> jax.Array:

@@ -89,26 +89,26 @@ def measure(config: Config, label: str, encoding: Encoding) -> Leaks:
     """
     data, model = config.data, masked_model(config, encoding)
     hashed: Any = config  # pyright does not know that frozen models have a hash
-    drawn_data = drawn(hashed.data, hashed.learning, config.seed_range)
+    given = drawn(hashed.data, hashed.learning, config.seed_range)
     masks_R, row_R = (x.reshape(-1) for x in np.indices((len(SUBSETS), config.seeds)))
     seed_R = np.asarray(config.seed_range, np.int32)[row_R]
     runs = Run(*map(jnp.asarray, (*np.asarray(SUBSETS)[masks_R].T, row_R, seed_R)))
     fresh = jax.tree.map(lambda leaf: leaf[row_R], _initial(config, encoding))
-    learn = partial(over_seeds, partial(_learn, config, model), given=(drawn_data.taught,))
+    learn = partial(over_seeds, partial(_learn, config, model), given=(given.taught,))
     learned, metrics = jax.jit(learn)(fresh, runs)
     metrics = jax.device_get(metrics)
     for masks, rows in zip(SUBSETS, np.split(np.arange(len(row_R)), len(SUBSETS)), strict=True):
-        metric_values = {name: values[rows] for name, values in metrics.items()}
-        refuse_not_finite(metric_values, config.seed_range, f"{label}, masks: {subset(masks)}, ")
-    read = jit_quick(partial(over_seeds, partial(_read, data, model), given=(drawn_data,)))
+        own = {name: values[rows] for name, values in metrics.items()}
+        refuse_not_finite(own, config.seed_range, f"{label}, masks: {subset(masks)}, ")
+    read = jit_quick(partial(over_seeds, partial(_read, data, model), given=(given,)))
     states = jax.device_get([read(params, runs) for params in (fresh, learned)])
     shape = (2, len(SUBSETS), config.seeds, len(data.sides), len(data.amounts))
-    leaks: Leaks = {}
+    found: Leaks = {}
     for name in states[0]:
         value_2MSDA = np.stack([state[name] for state in states]).reshape(shape)
         for n, masks in enumerate(SUBSETS):
-            leaks[name, subset(masks)] = value_2MSDA[:, n].transpose(3, 0, 2, 1)
-    return leaks
+            found[name, subset(masks)] = value_2MSDA[:, n].transpose(3, 0, 2, 1)
+    return found
 
 
 def masked_model(config: Config, encoding: Encoding) -> Model:
@@ -129,9 +129,9 @@ def _shared(model: schema.ModelConfig, symbols: int, seeds: range) -> dict:
 def _initial(config: Any, encoding: Encoding) -> dict:
     """The untrained weights of each seed, leaves [S, ...]; all but the encoding's are shared."""
     seed_S = jnp.asarray(config.seed_range, jnp.int32)
-    init = lambda seed: encoding.init(random_key(seed, INIT), config.model.dims)
+    own = lambda seed: encoding.init(random_key(seed, INIT), config.model.dims)
     shared = _shared(config.model, config.data.symbols, config.seed_range)
-    return {**shared, "encoding": jit_quick(jax.vmap(init))(seed_S)}
+    return {**shared, "encoding": jit_quick(jax.vmap(own))(seed_S)}
 
 
 def seen(model: Model, layout: Layout, run: Run, key: Any = None) -> tuple[Layout, Placed]:
@@ -140,8 +140,8 @@ def seen(model: Model, layout: Layout, run: Run, key: Any = None) -> tuple[Layou
 
     key: draws positions, in training.
     """
-    visible_BT = run.attention_mask | (layout.segment_BT < 0)
-    segment_BT = jnp.where(visible_BT, layout.segment_BT, 1)
+    kept_BT = run.attention_mask | (layout.segment_BT < 0)
+    segment_BT = jnp.where(kept_BT, layout.segment_BT, 1)
     return layout.replace(segment_BT=segment_BT, counted=False), model.place(key, layout)
 
 
@@ -180,31 +180,29 @@ def _learn(config: Config, model: Model, taught: Batch, params, run: Run):
     return params, metrics
 
 
-def _read(
-    data: Data, model: Model, data_drawn: Drawn, params, run: Run
-) -> dict[Quantity, jax.Array]:
+def _read(data: Data, model: Model, given: Drawn, params, run: Run) -> dict[Quantity, jax.Array]:
     """Every quantity of one run on the measured sequences, [D A]."""
     read = partial(_results, data, model, params, run)
-    plain, plain_scores = read(data_drawn.plain, 0, data_drawn.plain.tokens_BT)
+    plain, plain_scores = read(given.plain, 0, given.plain.tokens_BT)
 
-    def quantities(padded):
-        batch, junk_BT, start = padded
+    def one(given):
+        batch, junk_BT, start = given
         contents = jnp.stack([batch.tokens_BT, junk_BT])
         computed, scores = jax.lax.map(partial(read, batch, start), contents)
-        measured: dict[Quantity, jax.Array] = {
+        found: dict[Quantity, jax.Array] = {
             ("mass",): _mass(data, model, params, run, batch, start)
         }
         for name, unpadded, values in zip(Computed._fields, plain, computed, strict=True):
             zeros = jax.tree.map(lambda leaf: leaf[0], values)
             junk = jax.tree.map(lambda leaf: leaf[1], values)
-            measured["amount", name] = _gap(unpadded, zeros)
-            measured["content", name] = _gap(zeros, junk)
+            found["amount", name] = _gap(unpadded, zeros)
+            found["content", name] = _gap(zeros, junk)
         for kind, score in scores.items():
-            measured[kind, "unpadded"] = plain_scores[kind]
-            measured[kind, "padded"], measured[kind, "junk"] = score
-        return measured
+            found[kind, "unpadded"] = plain_scores[kind]
+            found[kind, "padded"], found[kind, "junk"] = score
+        return found
 
-    return jax.lax.map(quantities, (data_drawn.padded, data_drawn.junk, data_drawn.start))
+    return jax.lax.map(one, (given.padded, given.junk, given.start))
 
 
 def _gap(a: Any, b: Any) -> jax.Array:

@@ -103,13 +103,13 @@ def orders(symbols: int) -> list[Orders]:
     Both tasks are padded to one shape, so that one program trains on both.
     """
     most, wide = math.perm(symbols, LENGTHS[-1]), LENGTHS[-1]
-    orders = []
+    found = []
     for n in LENGTHS:
         tokens_BT = np.array(list(itertools.permutations(range(symbols), n)), np.int32)
         kinds = list(itertools.permutations(range(n)))
         label_B = [kinds.index(tuple(row)) for row in np.argsort(tokens_BT, axis=1).tolist()]
         rows = (0, most - len(tokens_BT))
-        orders.append(
+        found.append(
             Orders(
                 np.pad(tokens_BT, (rows, (0, wide - n))),
                 (np.arange(wide, dtype=np.int32)[None] < n).astype(np.int32),
@@ -117,7 +117,7 @@ def orders(symbols: int) -> list[Orders]:
                 np.pad(np.ones(len(tokens_BT), np.float32), rows),
             )
         )
-    return orders
+    return found
 
 
 def _learn(setting: Setting, subject: Subject, model: Model, seed_S: jax.Array, fresh: Any):
@@ -177,16 +177,16 @@ def _errors(setting: Setting, subject: Subject, model: Model, states: Any):
     A NaN spreads to all sequences of its row: the longest is left out until there is no NaN.
     """
     lengths = setting.equivariance.lengths
-    all_gaps_2N2 = np.full((2, len(lengths), 2), np.nan)
+    found_2N2 = np.full((2, len(lengths), 2), np.nan)
     tried = list(lengths)
     while tried:
         one = partial(_gaps, setting, subject, model, tried)
         gaps_2N2 = np.asarray(jit_quick(partial(jax.lax.map, one))(states))
         if not np.isnan(gaps_2N2).any():
-            all_gaps_2N2[:, [lengths.index(length) for length in tried]] = gaps_2N2
+            found_2N2[:, [lengths.index(length) for length in tried]] = gaps_2N2
             break
         tried.remove(max(tried))
-    return all_gaps_2N2[..., 0], all_gaps_2N2[..., 1]
+    return found_2N2[..., 0], found_2N2[..., 1]
 
 
 def _gaps(setting: Setting, subject: Subject, model: Model, lengths: list[int], params: Any):
