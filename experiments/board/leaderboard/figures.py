@@ -34,10 +34,8 @@ def draw(
     windows = windows_of(tasks)
     exact = {name: [mean_exact([rows[name] for rows in tasks.values()], n) for n in windows]
              for name in names}  # fmt: skip
-    order = sorted(names, key=lambda name: _beyond_then_within(exact[name]), reverse=True)
-    beyond, _ = _beyond_then_within(exact[order[0]])
-    title = "Exact match beyond the trained sizes: "
-    title += f"highest with {order[0]}" if beyond > 0 else "0 with every method"
+    order = sorted(names, key=lambda name: beyond_then_within(exact[name]), reverse=True)
+    title = "Exact match in the trained sizes and beyond"
     for tokens, length in ((SHORT, "short"), (LENGTHS[-1], "long")):
         row = f"content, {tokens} tokens"
         of_task = [[getattr(windowed[n]["exact_match"], length)[1] for n in windows]
@@ -80,7 +78,8 @@ def _shown(windows: int) -> dict[int, str]:
     return {0: "trained sizes", 1: "2×", windows - 1: "longest window"}
 
 
-def _beyond_then_within(values: Sequence[float | None]) -> tuple[float, float]:
+def beyond_then_within(values: Sequence[float | None]) -> tuple[float, float]:
+    """What the methods are sorted by: the mean beyond the trained window, then that within."""
     within, *beyond = [-1.0 if value is None else value for value in values]
     return float(np.mean(beyond)) if beyond else 0.0, within
 

@@ -143,11 +143,11 @@ def _second(board: Tasks, other: Tasks, reference: str) -> Iterator[Any]:
     second = ranks(without_control(other))
     counted = [_counts(tasks, reference) for tasks in (shared, without_control(other))]
     here, there = ([rank[name].mean for name in names] for rank in (first, second))
-    spearman = float(np.asarray(spearmanr(here, there))[0])
+    spearman, p = map(float, spearmanr(here, there))
     yield (
         f"The {len(names)} methods in {len(other)} of the board's {len(board)} tasks; rank "
-        f"correlation with the board (Spearman) {spearman:.2f}. Ranks are among these methods, "
-        "and of these tasks."
+        f"correlation with the board (Spearman) {spearman:.2f}, p = {p:.2f}. Ranks are among these "
+        "methods, and of these tasks."
     )
     lines = [
         (name, f"{first[name].mean:.1f}", f"{second[name].mean:.1f}",
