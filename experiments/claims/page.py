@@ -89,9 +89,13 @@ def _verdicts(f: Finding) -> list[str]:
     words = words if f.last.trains else "nothing is trained"
     other = ", ".join(e.verdict.word + f" at {e.budget}x" * (e.budget > 1) for e in f.again)
     other = other or ("nothing is random" if f.p is None else "not measured")
+    return [noted(f), words, other, _shown(f.q)]
+
+
+def noted(f: Finding) -> str:
+    """The verdict, and in brackets whether its numbers move or its rule has changed."""
     notes = [MOVING] * bool(f.moving) + [CHANGED] * f.changed
-    noted = f" ({', '.join(notes)})" if notes else ""
-    return [f"{f.verdict}{noted}", words, other, _shown(f.q)]
+    return f"{f.verdict} ({', '.join(notes)})" if notes else str(f.verdict)
 
 
 def _shown(p: float | None) -> str:
@@ -176,11 +180,11 @@ def page(ledger: Sequence[Finding], figures: str, archive: Path) -> str:
     title, text = HEAD.split("\n\n", 1)
     lines = [title, "", f"**{banner(ledger)}**", "", _row("id", "claim", "verdict"),
              _row(*["---"] * 3)]  # fmt: skip
-    lines += [_row(_link(f.claim.id), _cell(f.claim.text), _verdicts(f)[0]) for f in ledger]
+    lines += [_row(_link(f.claim.id), _cell(f.claim.text), noted(f)) for f in ledger]
     lines.append("")
     for f in ledger:
         lines += [f"## {f.claim.id}", "", f"> {f.claim.text}", ""]
-        lines += [f"**{_verdicts(f)[0]}**: {f.verdict.reason}.", ""]
+        lines += [f"**{noted(f)}**: {f.verdict.reason}.", ""]
         lines += [f"Moving, {_moved(f, MOST)}.", ""] if f.moving else []
         lines += _figure(f, figures)
     days = sorted({e.run["started"][:10] for f in ledger for e in (*f.entries, *f.again)})

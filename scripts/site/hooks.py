@@ -16,13 +16,12 @@ sys.path.insert(0, str(Path(__file__).parents[2]))  # mkdocs loads this file by 
 from mkdocs.structure.files import File  # pyright: ignore[reportMissingImports]
 
 import experiments
-from experiments.board.leaderboard.other_settings import by_setting
 from posenc_jax.encodings import CATALOG
 from posenc_jax.lab import runs
 from posenc_jax.lab.gallery import cards, encodings_table, explorer, store
 from posenc_jax.lab.gallery import page as gallery
 from posenc_jax.lab.gallery.page import FAMILIES, families
-from scripts.site import choosing, methods, notebooks, records, reference
+from scripts.site import methods, notebooks, records, reference
 
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "results"
@@ -51,7 +50,11 @@ ELSEWHERE = ("encodings.md", "differences.md", "design.md")
 def on_config(config: Any) -> Any:
     """Makes the navigation, of which the catalogue is a part."""
     pages = sorted(path.name for path in (ROOT / "docs").glob("*.md"))
-    rest = [page for page in pages if page not in (*MEASURED, *RUNNING, *MODEL, *ELSEWHERE)]
+    rest = [
+        page
+        for page in pages
+        if page not in ("choosing.md", *MEASURED, *RUNNING, *MODEL, *ELSEWHERE)
+    ]
     readme = (ROOT / "README.md").read_text("utf-8")
     examples = sorted(notebooks.pages(ROOT / "examples"), key=lambda at: readme.find(at[:-3]))
     config.nav = [
@@ -81,7 +84,6 @@ def on_files(files: Any, config: Any) -> Any:
     documents = {
         name: experiments.document(stored_runs)[1:] for name, stored_runs in stored.items()
     }
-    in_setting, *others = by_setting(stored["leaderboard"])
     measured = store.catalogue(RESULTS / "catalogue.tar.xz", ROOT / "build" / "catalogue")
     benchmarks = json.loads((RESULTS / "benchmarks.json").read_text("utf-8"))
     differing = (ROOT / "docs" / "differences.md").read_text("utf-8")
@@ -93,7 +95,6 @@ def on_files(files: Any, config: Any) -> Any:
         "encodings.md": encodings_table.markdown(
             counted, (method.made for method in measured.values())
         ),
-        "choosing.md": choosing.page(RESULTS, in_setting, others),
         "reference.md": reference.page(),
         **{at: mended((ROOT / path).read_text("utf-8"), path) for path, at in WHOLE.items()},
     }

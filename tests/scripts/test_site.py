@@ -13,13 +13,11 @@ from urllib.parse import unquote
 import pytest
 
 import posenc_jax
-from experiments.board.leaderboard.other_settings import by_setting
 from posenc_jax import encoding
 from posenc_jax.encodings import CATALOG, card
-from posenc_jax.lab import runs
 from posenc_jax.lab.gallery.costs import Cost
 from posenc_jax.lab.report import Grid, Section
-from scripts.site import choosing, methods, notebooks, records, reference
+from scripts.site import methods, notebooks, reference
 from scripts.site.mathematics import mathematics
 from tests.support import ROOT
 from tests.support.devtools import opened
@@ -110,26 +108,6 @@ def test_sentences_have_mathematics_and_names_stay():
     assert "- `base = 10000.0 (positive)`: frequencies fall by nearly this factor" in told
 
 
-def row(seeds):
-    return choosing.Row(rate=0.1, parameters=3, steps=dict.fromkeys(range(4), 9.0), scores={
-        "exact_match": {8: dict.fromkeys(range(4), 1.0), 16: dict(enumerate(seeds))},
-        "token_accuracy": {8: dict.fromkeys(range(4), 1.0), 16: dict(enumerate(seeds))},
-    })  # fmt: skip
-
-
-def test_the_answer_follows_from_the_numbers():
-    same = [0.50, 0.52, 0.51, 0.49]
-    rows = {"rope": row(same), "alibi": row([0.90, 0.92, 0.91, 0.89]), "t5": row(same)}
-    told = choosing._answer(rows, "rope")
-    assert "3 of 3 methods learned it. " in told
-    assert "Clearly better than rope beyond the window: alibi; clearly worse: none" in told
-    assert "| alibi | 3 | 1.000 | +0.400 ± 0.022 \\* | +0.000 ± 0.000 |" in (
-        choosing._table(rows, "rope")
-    )
-    control = choosing._answer({**rows, "alibi": row([0.1, 0.9, 0.5, 0.6])}, "rope")
-    assert "beyond the window: none" in control
-
-
 def test_a_notebook_is_a_page_with_its_outputs():
     page = notebooks.page({"cells": [
         {"cell_type": "markdown", "source": ["# A\n", "b"]},
@@ -194,17 +172,6 @@ def site(tmp_path_factory):
 def raw(page: str) -> bool:
     """Whether a page shows the source of a table."""
     return "|---|" in re.sub(r"<(pre|code|script)\b.*?</\1>", "", page, flags=re.DOTALL)
-
-
-def test_the_answers_are_of_the_board_s_setting_and_have_the_ledger_s_verdicts():
-    board, *checks = by_setting(runs.read_archive(ROOT / "results" / "leaderboard.tar.xz"))
-    settings = "windows of 32 tokens, at most 4,000 steps, 3 or 5 seeds"
-    assert settings in choosing.measured(board)
-    assert all(settings not in choosing.measured(other) for other in checks), "control"
-    table = choosing.ledger(records.ledger(ROOT / "results" / "claims.tar.xz"))
-    rows = re.findall(r"^\| \[.+?\]\(claims.md#([\w-]+)\) \| ([^|]+) \|$", table, re.MULTILINE)
-    assert tuple(name for name, _ in rows) == choosing.CLAIMS
-    assert dict(rows)["rope-2"] == "does not hold"
 
 
 @pytest.mark.thorough

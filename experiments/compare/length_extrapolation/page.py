@@ -58,11 +58,16 @@ def document(runs: Sequence[StoredRun]) -> tuple[list[str], list[Section]]:
       ValueError: runs of one task differ in more than encodings, steps and seeds, or two have the
         same encoding, steps and seed.
     """
+    groups = [*of_tasks(runs).values()]
+    return conclusions(groups), [_section(group) for group in groups]
+
+
+def of_tasks(runs: Sequence[StoredRun]) -> dict[str, Group]:
+    """The runs of each task together. ValueError: as of `document`."""
     by_task: dict[str, list[StoredRun]] = {}
     for run in sorted(runs, key=lambda run: "rope" not in run.by_length.results):
         by_task.setdefault(run.config["task"]["name"], []).append(run)
-    groups = [_group(task, task_runs) for task, task_runs in sorted(by_task.items())]
-    return conclusions(groups), [_section(group) for group in groups]
+    return {task: _group(task, task_runs) for task, task_runs in sorted(by_task.items())}
 
 
 def _group(task: str, runs: Sequence[StoredRun]) -> Group:

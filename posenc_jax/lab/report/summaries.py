@@ -14,6 +14,7 @@ from posenc_jax.lab.report.statistics import (
 from posenc_jax.lab.runs import Record, StoredRun
 from posenc_jax.lab.summary import Estimate, LengthSummary, NotMeasured
 
+SAME = 1e-3  # means that differ by less are not told apart
 ALIKE = 1e-4  # between results of methods that are equal by construction: rounding
 
 
@@ -229,7 +230,8 @@ def encodings(summary: LengthSummary) -> list[str]:
 
 def leaders(summary: LengthSummary, length: int) -> list[str]:
     """Returns the encoding with the best mean at a length, then those not told apart from it: their
-    intervals over seeds meet its own. A mean that is not finite is left out.
+    intervals over seeds meet its own, or their means differ by less than SAME. A mean that is not
+    finite is left out.
     """
     cells = {name: row[length] for name, row in summary.results.items() if length in row}
     means = {name: cell.mean for name, cell in cells.items()}
@@ -244,8 +246,14 @@ def leaders(summary: LengthSummary, length: int) -> list[str]:
     choose = min if summary.better == "lower" else max
     first = choose(means, key=means.__getitem__)
     low, high = ends(first)
-    rest = [name for name in means if name != first]
-    return [first, *(name for name in rest if ends(name)[0] <= high and ends(name)[1] >= low)]
+
+    def is_near(name: str) -> bool:
+        # Seeds that are all alike have an interval without a width: 1.000 is not shown to be more
+        # than 0.9997.
+        same = abs(means[name] - means[first]) < SAME
+        return same or (ends(name)[0] <= high and ends(name)[1] >= low)
+
+    return [first, *(name for name in means if name != first and is_near(name))]
 
 
 def seed_count(summary: LengthSummary) -> int:
