@@ -201,9 +201,10 @@ def page() -> str:
         claims = ledger(findings(load(*sorted(folder.iterdir()))))
     return "\n\n".join((
         "# Which encoding should I use?",
-        "Find your row. \"Our evidence\" was measured in this repository, on small models: its "
-        "link has the setting, every seed and the figure. \"Published\" is what others report; it was "
-        "not measured here. Where two methods are not told apart, take the cheaper one.",
+        "Find your row. \"Our evidence\" was measured in this repository, on small models; its "
+        "link leads to the setting, every seed and the figure. \"Published\" is what others "
+        "report; it was not measured here. Where two methods are not told apart, take the cheaper "
+        "one.",
         "\n".join(lines),
         f"Cost: parameters of the encoding in a model of {DIMS.layers} layers of width "
         f"{DIMS.model}; time of attention forward, and with all gradients, over that without "

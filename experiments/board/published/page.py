@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
+from experiments.board.published import chance
 from experiments.board.published.orderings import LEFT_OUT, ORDERINGS
 from experiments.board.published.row_results import (
     AtBudget,
@@ -57,7 +58,8 @@ BUDGETS = (
 CAPTION = (
     "paper, ours: the methods, the paper's best first, each with its number; ours are means over "
     "seeds at the whole budget, in brackets if the method did not learn the task, which then does "
-    "not count. tau: of the whole budget with its interval, then of half of it."
+    "not count. tau: of the whole budget with its interval, then of half of it. chance: that a "
+    "random order of these methods is the same order."
 )
 MISSING = "–"
 
@@ -94,10 +96,20 @@ def table(rows: Sequence[Result]) -> Grid:
     """A line for each row."""
     lines = [
         (row.name, row.ordering.paper, _numbers(row, None), _numbers(row, row.whole),
-         f"{_tau(row.whole)}; half: {_tau(row.half)}", row.verdict, row.ordering.differs)
+         f"{_tau(row.whole)}; half: {_tau(row.half)}", _chance(row), row.verdict,
+         row.ordering.differs)
         for row in rows
     ]  # fmt: skip
-    columns = ("row", "paper", "paper's numbers", "ours", "tau", "verdict", "what differs")
+    columns = (
+        "row",
+        "paper",
+        "paper's numbers",
+        "ours",
+        "tau",
+        "chance",
+        "verdict",
+        "what differs",
+    )
     return Grid(columns, lines, CAPTION, words=True)
 
 
@@ -114,6 +126,11 @@ def _tau(at: AtBudget) -> str:
         return MISSING
     tau, low, high = at.verdict.tau
     return f"{tau:.2f} ({low:.2f} to {high:.2f})"
+
+
+def _chance(row: Result) -> str:
+    probability = chance.of_row(row)
+    return MISSING if probability is None else f"{probability:.2f}"
 
 
 def _row(row: Result) -> Section:
@@ -252,9 +269,23 @@ def conclusions(rows: Sequence[Result]) -> list[str]:
     return [
         f"{len(rows)} published orderings of {len({row.ordering.paper for row in rows})} papers, "
         f"posed at the size of two CPU cores: {counts}.",
-        f"Partly the same: {listed(by_verdict[PARTLY])}; reversed: {listed(by_verdict[REVERSED])}.",
+        _by_chance(rows),
+        f"Partly the same, which is no evidence for an order: {listed(by_verdict[PARTLY])}; "
+        f"reversed: {listed(by_verdict[REVERSED])}.",
         f"Not decided: {listed(by_verdict[UNDECIDED])}, of which half of the budget gives another "
         f"verdict: {listed(changed)}.",
         f"Methods that did not learn a task within its trained sizes, and do not count there: "
         f"{listed(lost)}.",
     ]
+
+
+def _by_chance(rows: Sequence[Result]) -> str:
+    """How many contrasts have the same order, and how many would by chance."""
+    decided = chance.contrasts(rows)
+    same, chances = sum(c.same for c in decided), [c.chance for c in decided]
+    return (
+        "Rows of one paper on the same methods are one contrast: of "
+        f"{len(decided)} contrasts that are decided, {same} have the same order in each row, where "
+        f"{sum(chances):.1f} would if every order were as likely (p = "
+        f"{chance.at_least(same, chances):.2g})."
+    )

@@ -1,6 +1,7 @@
 """Published orderings: the rule of the verdict, the rows, the budgets, the page, refusals."""
 
 import importlib
+import itertools
 from pathlib import Path
 
 import numpy as np
@@ -9,9 +10,9 @@ from scipy.stats import kendalltau
 
 import experiments
 from experiments.board import training
+from experiments.board.published import chance, measure_method
 from experiments.board.published import config as published
 from experiments.board.published import examples as settings_examples
-from experiments.board.published import measure_method
 from experiments.board.published import page as published_page
 from experiments.board.published.orderings import ORDERINGS
 from experiments.board.published.settings import SETTINGS, HeldOut, Setting
@@ -28,9 +29,11 @@ from experiments.board.published.verdicts import (
 )
 from experiments.board.training import Programs
 from posenc_jax import encodings
+from posenc_jax.lab import runs
 from posenc_jax.lab.report import document as page
 from posenc_jax.lab.runs import StoredRun
 from posenc_jax.lab.summary import Summary
+from tests.support import ROOT
 from tests.support.catalogue import gap
 
 PAPER = {"a": 4.0, "b": 3.0, "c": 2.0, "d": 1.0}
@@ -238,7 +241,7 @@ def test_a_reversal_is_told_with_its_pairs():
     values = {"nope": (0.1, 1.0), "t5": (0.5, 1.0), "alibi": (0.6, 1.0), "rope": (0.7, 1.0),
               "sinusoidal": (0.8, 1.0)}  # fmt: skip
     said, sections = published_page.document([stored(values=values)])
-    assert "reversed: copy_repeated" in said[1]
+    assert "reversed: copy_repeated" in said[2]
     assert any("alibi above t5" in str(part) for part in sections[2].parts)
     none, _ = published_page.document(
         [stored(values={m: (b, 0.5) for m, (b, _) in values.items()})]
@@ -282,3 +285,34 @@ def test_rows_of_one_setting_share_their_trainings():
     checked = published.Config.model_validate(config.to_dict())
     actual = list(published.trainings(checked))
     assert len(actual) == len(set(actual)) == 4 + 5
+
+
+def test_chance_counts_the_orders_that_agree():
+    assert chance.of_order([3, 2, 1]) == pytest.approx(1 / 6)  # the next order has tau 1/3
+    taus = [kendalltau([4, 3, 2, 1], order)[0] for order in itertools.permutations(range(4))]
+    assert chance.of_order([4, 3, 2, 1]) == pytest.approx(np.mean(np.array(taus) > 0.5))
+    assert chance.of_order([1, 0, 0]) == pytest.approx(1 / 3), "ties are in either order"
+
+
+def test_successes_by_chance_by_a_second_way():
+    chances = [0.5, 0.25, 0.1, 0.3]
+    for count in range(5):
+        wanted = sum(
+            np.prod([p if hit else 1 - p for p, hit in zip(chances, hits, strict=True)])
+            for hits in itertools.product((0, 1), repeat=4)
+            if sum(hits) >= count
+        )
+        assert chance.at_least(count, chances) == pytest.approx(wanted)
+
+
+def test_rows_of_one_paper_on_the_same_methods_are_one_contrast():
+    stored = runs.read_archive(ROOT / "results" / "published.tar.xz")
+    rows = [row for run in stored for row in published_page.results(run)]
+    decided = chance.contrasts(rows)
+    names = [name for contrast in decided for name in contrast.rows]
+    assert sorted(names) == sorted(row.name for row in rows if row.verdict != UNDECIDED)
+    assert len(decided) < len(names), "control: some rows share a contrast"
+    keys = [
+        (row.ordering.paper, *sorted(row.ordering.published)) for row in rows if row.name in names
+    ]
+    assert len(decided) == len(set(keys))
