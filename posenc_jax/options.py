@@ -64,13 +64,16 @@ class Bound(NamedTuple):
 Count = Annotated[int, Bound(1)]
 
 
-def choices_for(word: str, names: Iterable[str]) -> str:
-    """The choices as text: "; did you mean rope? choices: nope, rope"."""
+def choices_for(word: str, names: Iterable[str], where: str = "") -> str:
+    """The choices as text: "; did you mean rope? choices: nope, rope".
+
+    where: what has all names, for those that are too many for a line.
+    """
     names = [str(name) for name in names]
     lower = {name.lower(): name for name in names}
     near = [lower[name] for name in difflib.get_close_matches(word.lower(), lower, n=3)]
     hint = f"did you mean {', '.join(near)}? " if near else ""
-    return f"; {hint}choices: {', '.join(names) or 'none'}"
+    return f"; {hint}choices: {where or ', '.join(names) or 'none'}"
 
 
 def checked(where: str, option: inspect.Parameter, value: Any) -> Any:

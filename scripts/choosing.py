@@ -31,6 +31,7 @@ from experiments.invariance.padding_leakage import page as padding
 from experiments.pretrained import page as pretrained
 from posenc_jax.lab import runs
 from posenc_jax.lab.report import summaries
+from posenc_jax.lab.report.formats import counted
 from posenc_jax.lab.runs import StoredRun
 from posenc_jax.lab.summary import LengthSummary
 
@@ -114,7 +115,7 @@ def extended() -> Evidence:
         f"trained on {trained} tokens. {after} {every.rstrip('.')}, without a step of training. In "
         f"brackets: bits per byte more than at {trained}"
     )
-    return Evidence(text, f"one small model, {seeds} seed{'s' * (seeds > 1)} of fine-tuning")
+    return Evidence(text, f"one small model, {counted(seeds, 'seed')} of fine-tuning")
 
 
 def padded() -> Evidence:

@@ -18,6 +18,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))  # the package need not be in
 import experiments
 from posenc_jax.lab import runs
 from posenc_jax.lab.report import comparison, document
+from posenc_jax.lab.report.formats import counted
 
 ROOT = Path(__file__).parents[1]
 
@@ -42,7 +43,7 @@ def main(arguments: list[str] | None = None) -> int:
     except ValueError as error:
         print(error, file=sys.stderr)
         return 2
-    print(f"{len(stored)} runs: {page}")
+    print(f"{counted(len(stored), 'run')}: {page}")
     return 0
 
 

@@ -21,6 +21,7 @@ import experiments
 from experiments.compare.length_extrapolation import attention
 from posenc_jax.lab import runs
 from posenc_jax.lab.report import comparison
+from posenc_jax.lab.report.formats import counted
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -48,7 +49,8 @@ def main(arguments: list[str] | None = None) -> int:
     except ValueError as error:
         print(error, file=sys.stderr)
         return 2
-    print(f"{len(merged['runs'])} runs, {len(merged['lines'])} lines\nreport: {out}")
+    counts = (counted(len(merged[f"{noun}s"]), noun) for noun in ("run", "line"))
+    print(f"{', '.join(counts)}\nreport: {out}")
     return 0
 
 

@@ -83,7 +83,8 @@ def _point(sweep: Sweep, name: str) -> Point:
         if point.name == name:
             return point
     names = (point.name for point in sweep.points)
-    raise ValueError(f"--point: no point {name!r}{choices_for(name, names)}")
+    reason = choices_for(name, names, "those that --dry-run prints")
+    raise ValueError(f"--point: no point {name!r}{reason}")
 
 
 def _console() -> Console:

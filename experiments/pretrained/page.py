@@ -11,7 +11,7 @@ import numpy as np
 from experiments.pretrained import figures
 from experiments.pretrained.summary import tuned_row
 from posenc_jax.lab.report import Grid, Picture, Section
-from posenc_jax.lab.report.formats import number
+from posenc_jax.lab.report.formats import counted, number
 from posenc_jax.lab.report.sections import Cell
 from posenc_jax.lab.report.statistics import Interval, paired
 from posenc_jax.lab.report.summaries import lead, only
@@ -42,7 +42,7 @@ def sections(run: StoredRun) -> tuple[str, list[Section]]:
         f"Windows of {length} tokens and more cover the same {facts['stretches']} stretches of "
         f"text. Extensions are made for {summary['factor']:g} times the trained length; "
         f"dynamic_ntk follows the length. ± is half a 95% t interval over stretches, of "
-        f"fine-tuning with {run.config['seeds']} seed{'s' * (run.config['seeds'] > 1)}."
+        f"fine-tuning with {counted(run.config['seeds'], 'seed')}."
     )
     pictures = [
         Picture("by_length", partial(figures.by_length, summary),

@@ -37,7 +37,9 @@ CATALOG.update(_ordered)
 def card(name: str) -> Card:
     """The card of a method. FieldError: no such method, with the nearest names."""
     if not isinstance(name, str) or name not in CATALOG:
-        raise FieldError("encoding.name", f"no method {name!r}{choices_for(str(name), CATALOG)}")
+        where = f"the {len(CATALOG)} names in posenc_jax.CATALOG and README.md"
+        reason = f"no method {name!r}{choices_for(str(name), CATALOG, where)}"
+        raise FieldError("encoding.name", reason)
     return CATALOG[name].card  # type: ignore[attr-defined]
 
 

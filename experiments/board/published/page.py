@@ -33,7 +33,7 @@ from posenc_jax.lab.config.sweeps import dotted
 from posenc_jax.lab.report import Grid, Picture, Section
 from posenc_jax.lab.report.comparison import differing
 from posenc_jax.lab.report.drawing import name_rows, seed_dots, title_with_legend
-from posenc_jax.lab.report.formats import number
+from posenc_jax.lab.report.formats import counted, number
 from posenc_jax.lab.report.summaries import lead
 from posenc_jax.lab.runs import StoredRun
 
@@ -74,7 +74,7 @@ def results(run: StoredRun) -> list[Result]:
 def sections(run: StoredRun) -> tuple[str, list[Section]]:
     """The line below the title of the report, and its sections."""
     rows = results(run)
-    return lead(run, f"{len(rows)} ordering{'s' * (len(rows) != 1)}"), parts(run, rows)
+    return lead(run, counted(len(rows), "ordering")), parts(run, rows)
 
 
 def parts(run: StoredRun, rows: Sequence[Result]) -> list[Section]:

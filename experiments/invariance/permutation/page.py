@@ -144,8 +144,8 @@ def _text(summary: Mapping) -> list[str | Grid]:
         means = [gap.mean for gap in gaps.values()]
         parts.append(
             f"Without positions a hidden byte costs {min(means):.2f} to {max(means):.2f} bits more "
-            f"than with them. The difference is clear for: {listed(worse)} (paired by seed, all "
-            f"{len(others)} comparisons together at 95%)."
+            f"than with them. {_clear(worse)} (paired by seed, all {len(others)} comparisons "
+            "together at 95%)."
         )
     caption = (
         "Bits for each hidden byte, mean ± half of a 95% t interval over seeds; unigram: "
@@ -184,6 +184,10 @@ def conclusions(summary: Mapping) -> list[str]:
         bits += [f"{value:.2f} for {name}" for name, value in summary["text_baselines"].items()]
         lines.append(f"Bits for each hidden byte of real text: {', '.join(bits)}.")
     return lines
+
+
+def _clear(names: Sequence[str]) -> str:
+    return f"The difference is clear for {listed(names)}" if names else "No difference is clear"
 
 
 def _seeds(summary: Mapping) -> Section:

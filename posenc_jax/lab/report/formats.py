@@ -11,6 +11,11 @@ from posenc_jax.lab.summary import Estimate, LengthSummary
 NOT_FINITE = "not finite"
 
 
+def counted(count: int, noun: str) -> str:
+    """A number of things: "1 run", "2 runs"."""
+    return f"{count:,} {noun}{'s' * (count != 1)}"
+
+
 def number(value: float | None) -> str:
     """Formats a number with three decimals below 10 and fewer above; says if it is not finite."""
     if value is None or not math.isfinite(value):

@@ -30,7 +30,7 @@ def page(run: StoredRun) -> tuple[str, list[Section]]:
     if differences.intervals and count > 1:
         grid = _differences(summary, differences)
         parts.append(Section(f"Difference from {differences.first}", [grid], folded=True))
-    names, seeds = ", ".join(summaries.encodings(summary)), f"{count} seed{'s' * (count > 1)}"
+    names, seeds = ", ".join(summaries.encodings(summary)), formats.counted(count, "seed")
     lead = summaries.lead(run, names, f"trained at length {trained}", seeds)
     return lead, [Section("Results", parts), Section("Figures", plots.pictures(run))]
 
