@@ -28,10 +28,7 @@ def by_length(summary: Mapping) -> Figure:
             drawing.bar_interval(axes, x, seeds, style["color"])
         drawing.length_axis(axes, lengths, summary["train_length"])
     _limit(figure, [cell.mean for cells in by_row.values() for cell in cells.values()])
-    longest = str(lengths[-1])
-    best = _lowest({row: cells[longest].mean for row, cells in by_row.items()})
-    title = f"Bits per byte by length: lowest in windows of {longest} tokens with {best}"
-    return _finished(figure, title, "length of a window (tokens, log scale)")
+    return _finished(figure, "Bits per byte by length", "length of a window (tokens, log scale)")
 
 
 def by_position(run: StoredRun) -> Figure:
@@ -40,23 +37,16 @@ def by_position(run: StoredRun) -> Figure:
     wanted = [r for r in run.records if "position" in r["labels"]]
     rows_of = summaries.by_label(summaries.last_step(wanted), "encoding")
     figure, panels = _panels(rows_of)
-    values, last = [], {}
+    values = []
     for axes, rows in panels:
         for row, style in rows.items():
             curve = summaries.curve(rows_of[row], "position")
             mean = [np.mean(list(by_stretch.values())) for by_stretch in curve.values()]
             axes.plot([place + 1 for place in curve], mean, **{**style, "marker": ""})
             values += mean
-            past = [
-                by_stretch
-                for place, by_stretch in zip(curve, mean, strict=True)
-                if place >= trained
-            ]
-            last[row] = float(np.mean(past or mean))
         drawing.position_axis(axes, trained)
     _limit(figure, values)
-    title = f"Bits per byte by place: lowest past the trained length with {_lowest(last)}"
-    return _finished(figure, title, "place in the longest window (log scale)")
+    return _finished(figure, "Bits per byte by place", "place in the longest window (log scale)")
 
 
 def prompts(summary: Mapping) -> Figure:
@@ -66,11 +56,6 @@ def prompts(summary: Mapping) -> Figure:
     figure, *rows_of_panels = _panels(
         next(iter(by_prompt.values())), [f"{name}, " for name in by_prompt]
     )
-    last = str(lengths[-1])
-    longest = {
-        row: float(np.mean([[*by_row[row][last].values()] for by_row in by_prompt.values()]))
-        for row in next(iter(by_prompt.values()))
-    }
     for by_row, panels in zip(by_prompt.values(), rows_of_panels, strict=True):
         for axes, rows in panels:
             for row, style in rows.items():
@@ -80,8 +65,9 @@ def prompts(summary: Mapping) -> Figure:
                          label="a guess")  # fmt: skip
             drawing.length_axis(axes, lengths, summary["train_length"])
             axes.set_ylabel("bits of a digit" if axes.get_subplotspec().is_first_col() else "")
-    title = f"Bits of a hidden key's digit: fewest in the longest prompts with {_lowest(longest)}"
-    return _finished(figure, title, "length of a prompt (tokens, log scale)")
+    return _finished(
+        figure, "Bits of a hidden key's digit", "length of a prompt (tokens, log scale)"
+    )
 
 
 def _panels(rows: Mapping, names: Sequence[str] = ("",)) -> tuple[Any, ...]:
@@ -103,12 +89,6 @@ def _panels(rows: Mapping, names: Sequence[str] = ("",)) -> tuple[Any, ...]:
             styled = {row: {**styles[short], "label": short} for row, short in bare.items()}
             panel_rows[-1].append((axes, styled))
     return figure, *panel_rows
-
-
-def _lowest(values: Mapping[str, float]) -> str:
-    """The row with the least value; "yarn, fine-tuned" for one after fine-tuning."""
-    row = min(values, key=lambda row: values[row])
-    return f"{row.removesuffix(TUNED)}, fine-tuned" if row.endswith(TUNED) else row
 
 
 def _limit(figure: Figure, values: list[float]) -> None:

@@ -1,6 +1,7 @@
 """The report and the page of images: what follows from the numbers, the table, the figures."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -9,7 +10,7 @@ from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 
 from experiments.compare.images.config import row_of
-from experiments.compare.page import control
+from experiments.compare.page import control, ranked
 from posenc_jax.lab.report import Grid, Picture, Section, drawing, formats, length_table, summaries
 from posenc_jax.lab.report.drawing import title_with_legend
 from posenc_jax.lab.report.formats import share
@@ -62,11 +63,10 @@ def findings(summary: LengthSummary) -> list[str]:
     """Sentences made from the numbers."""
     names, trained = methods(summary), summary.train_length
     at = partial(_cell, summary)
-    best = max(names, key=lambda name: at(name, COUNTED, trained).mean)
     lines = [
-        f"At the resolution of training, {_grid(trained)} patches, {best} is right most often: "
-        f"{share(at(best, COUNTED, trained))} of the test images. Always saying the most frequent "
-        f"label of training is right on {summary.baselines['most_frequent']:.3f}."
+        f"At the resolution of training, {_grid(trained)} patches: "
+        f"{best_at(summary, COUNTED, trained)}. Always saying the most frequent label of training "
+        f"is right on {summary.baselines['most_frequent']:.3f}."
     ]
     positional = [name for name in names if name != "nope"]
     falls = {n: at(n, COUNTED, trained).mean - at(n, SHUFFLED, trained).mean for n in names}
@@ -80,7 +80,7 @@ def findings(summary: LengthSummary) -> list[str]:
         if size > trained:
             for view in (COUNTED, INTERPOLATED):
                 best = best_at(summary, view, size)
-                lines.append(f"{_grid(size)} patches, positions {view}: the best is {best}.")
+                lines.append(f"{_grid(size)} patches, positions {view}: {best}.")
     missing = [
         f"{_grid(entry.length)} patches, {entry.encoding}: not measured: {entry.reason}."
         for entry in summary.not_measured
@@ -89,10 +89,9 @@ def findings(summary: LengthSummary) -> list[str]:
 
 
 def best_at(summary: LengthSummary, view: str, size: int) -> str:
-    """The method that is right most often in one view at one resolution, with its accuracy."""
-    at = lambda name: _cell(summary, name, view, size)
-    best = max(methods(summary), key=lambda name: at(name).mean)
-    return f"{best} with {share(at(best))}"
+    """The method with the best accuracy in one view at one resolution, and those near it."""
+    cells = {name: {size: _cell(summary, name, view, size)} for name in methods(summary)}
+    return ranked(replace(summary, results=cells), size)
 
 
 def _gains(summary: LengthSummary, names: Sequence[str]) -> list[str]:
@@ -173,12 +172,7 @@ def _by_resolution(summary: LengthSummary, names: Sequence[str]) -> Figure:
     panels[0].set_ylim(0, 1.02)
     panels[0].set_ylabel("accuracy (share of images)")
     figure.supxlabel("patches · dotted line: trained", fontsize="medium")
-    size = shared[-1]
-    means = {(n, v): _cell(summary, n, v, size).mean for n in names
-             for v in (COUNTED, INTERPOLATED)}  # fmt: skip
-    best, view = max(means, key=lambda key: means[key])
-    title = f"Accuracy by resolution: highest at {_grid(size)} with {best}, {view}"
-    title_with_legend(figure, title, columns=5)
+    title_with_legend(figure, "Accuracy by resolution", columns=5)
     return figure
 
 
@@ -236,8 +230,7 @@ def document(runs: Sequence[StoredRun]) -> tuple[list[str], list[Section]]:
 def _enlarged(summary: LengthSummary) -> str:
     """Which methods are right most often at the largest resolution."""
     size = max(summaries.lengths(summary))
-    best = best_at(summary, INTERPOLATED, size)
     return (
-        f"On the same images enlarged to {size} x {size} patches, positions interpolated, the best "
-        f"is {best}."
+        f"On the same images enlarged to {size} x {size} patches, positions interpolated: "
+        f"{best_at(summary, INTERPOLATED, size)}."
     )

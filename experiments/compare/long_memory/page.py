@@ -94,7 +94,7 @@ def _panels(run: StoredRun, metric: str, axis: str) -> Figure:
     names = list(dict.fromkeys(label.rpartition(", ")[0] for label in by_row))
     styles = drawing.line_styles(names)
     figure = Figure(figsize=(8, 3.9))
-    panels, ends = figure.subplots(1, len(WAYS), sharey=True), {}
+    panels = figure.subplots(1, len(WAYS), sharey=True)
     for axes, way in zip(panels, WAYS, strict=True):
         for name in names:
             curve = summaries.curve(by_row.get(row_of(name, way), []), axis)
@@ -105,15 +105,12 @@ def _panels(run: StoredRun, metric: str, axis: str) -> Figure:
             if len(names) <= drawing.BANDS:
                 interval = formats.interval_of(metric)
                 drawing.shade_interval(axes, x, seeds, styles[name]["color"], interval)
-            ends |= {row_of(name, way): mean[-1]} if mean else {}
         drawing.trained_line(axes, at / window + places / 2)  # between two windows
         axes.set_title(way)
     if metrics.metric(metric).is_share:
         panels[0].set_ylim(-0.03, 1.03)
     panels[0].set_ylabel(metrics.metric(metric).axis_label)
     figure.supxlabel("window" if places else "distance (windows)", fontsize="medium")
-    best = min(ends, key=ends.__getitem__) if places else max(ends, key=ends.__getitem__)
-    where = "lowest in the last window" if places else "highest at the longest distance"
     title = f"{metrics.metric(metric).title.capitalize()} by {'window' if places else axis}"
-    drawing.title_with_legend(figure, f"{title}: {where} with {best}", columns=6)
+    drawing.title_with_legend(figure, title, columns=6)
     return figure

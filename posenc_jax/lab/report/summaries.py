@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from posenc_jax.lab import metrics
 from posenc_jax.lab.hosts.exit_status import Unmeasured
 from posenc_jax.lab.report.formats import interval_of
 from posenc_jax.lab.report.statistics import (
@@ -15,6 +16,9 @@ from posenc_jax.lab.runs import Record, StoredRun
 from posenc_jax.lab.summary import Estimate, LengthSummary, NotMeasured
 
 SAME = 1e-3  # means that differ by less are not told apart
+# The same of shares that all seeds have: their interval has no width, though 2 of 128 examples may
+# be all that differs.
+SAME_SHARE = 0.02
 ALIKE = 1e-4  # between results of methods that are equal by construction: rounding
 
 
@@ -230,8 +234,8 @@ def encodings(summary: LengthSummary) -> list[str]:
 
 def leaders(summary: LengthSummary, length: int) -> list[str]:
     """Returns the encoding with the best mean at a length, then those not told apart from it: their
-    intervals over seeds meet its own, or their means differ by less than SAME. A mean that is not
-    finite is left out.
+    intervals over seeds meet its own, or their means differ by less than SAME, or than SAME_SHARE
+    if all seeds of one are alike. A mean that is not finite is left out.
     """
     cells = {name: row[length] for name, row in summary.results.items() if length in row}
     means = {name: cell.mean for name, cell in cells.items()}
@@ -248,10 +252,11 @@ def leaders(summary: LengthSummary, length: int) -> list[str]:
     low, high = ends(first)
 
     def is_near(name: str) -> bool:
-        # Seeds that are all alike have an interval without a width: 1.000 is not shown to be more
-        # than 0.9997.
-        same = abs(means[name] - means[first]) < SAME
-        return same or (ends(name)[0] <= high and ends(name)[1] >= low)
+        alike = any(len({*cells[n].seeds}) == 1 for n in (name, first))
+        share = metrics.metric(summary.metric).is_share
+        same = SAME_SHARE if alike and share else SAME
+        meet = ends(name)[0] <= high and ends(name)[1] >= low
+        return meet or abs(means[name] - means[first]) < same
 
     return [first, *(name for name in means if name != first and is_near(name))]
 
