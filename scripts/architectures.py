@@ -583,7 +583,7 @@ def added_codes(kind: str, cls: type[PretrainedConfig]) -> list[tuple[dict, dict
     from goldens.compared import code_gap
     from goldens.embedding_modules import ADDED
 
-    from posenc_jax import from_huggingface
+    from posenc_jax import parts_from_huggingface
 
     rows = []
     for setting, function in ADDED[kind].items():
@@ -591,7 +591,8 @@ def added_codes(kind: str, cls: type[PretrainedConfig]) -> list[tuple[dict, dict
         arrays = {"pos": added.pos, "code": added.code.numpy()}
         arrays |= {f"params/{name}": table.numpy() for name, table in added.params.items()}
         fields = {"model_type": kind, **added.config}
-        error = code_gap(from_huggingface(fields), arrays)
+        answer = next(iter(parts_from_huggingface(fields).values()))
+        error = code_gap(answer, arrays)
         case = f"{kind} {setting}".strip()
         rows.append(({"case": case, "type": kind, "config": fields, "error": error}, arrays))
     return rows

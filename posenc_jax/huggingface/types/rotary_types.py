@@ -6,6 +6,7 @@ from posenc_jax.huggingface.own_readers import ERNIE, FALCON_ALIBI, HUNYUAN_VL, 
 from posenc_jax.huggingface.rotary import FULL, LOCAL, Rotary
 from posenc_jax.huggingface.rows import (
     PAD,
+    Absent,
     Nope,
     Parts,
     Switch,
@@ -236,7 +237,10 @@ ROTARY: dict[str, Any] = {
         "backbone": Rotary(500_000.0),
     }),
     "dbrx": Rotary(),
-    "deepseek_v4": missing("compressed keys and an output that turns back"),
+    "deepseek_v4": Absent(
+        "keys stand for compressed blocks of tokens in most layers; those of a window turn keys, "
+        "values and the output back on a part of a head, as rope(values=True) does"
+    ),
     "dots3_note_text": LATENT._replace(
         share=1.0, window=512, pattern="GG" + "LLLG" * 11, by_type=by_type(5e4, 8e7)
     ),
