@@ -215,6 +215,7 @@ TYPES: dict[str, Any] = {
     "is_native": bool,
     "max_image_size": Count,
     "max_length": Count,
+    "num_channels": Count,
     "num_frames": Count,
     "num_mel_bins": Count,
     "num_pos_feats": Count,
