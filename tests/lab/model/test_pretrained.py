@@ -333,8 +333,9 @@ def test_what_cannot_be_read_is_named_in_one_line(fields, damage, line, tmp_path
 
 @pytest.mark.thorough
 def test_the_page_runs(tmp_path, monkeypatch):
-    """docs/pretrained.md, with small models in place of Pythia and MiniLM."""
+    """docs/pretrained.md, with small models in place of Pythia, MiniLM and SigLIP."""
     from tests.lab.model.test_base_models import MEAN, base_of, pooled_folder
+    from tests.lab.model.test_towers import tower
 
     page = (ROOT / "docs" / "pretrained.md").read_text("utf-8")
     folder = folder_of(tmp_path / "pythia-70m", "gpt_neox")
@@ -342,13 +343,15 @@ def test_the_page_runs(tmp_path, monkeypatch):
     words.pre_tokenizer = Whitespace()
     words.save(str(folder / "tokenizer.json"))
     pooled_folder(base_of(tmp_path / "all-MiniLM-L6-v2", "bert"), MEAN)
+    tower(tmp_path / "siglip-base-patch16-224")
     monkeypatch.chdir(tmp_path)
-    scope = {}
+    scope = {"pixels_BCHW": jnp.ones((1, 3, 12 * 4, 20 * 4))}
     for block in re.findall(r"```python\n(.*?)```", page, re.DOTALL):
         exec(block, scope)
     assert scope["tokens_BT"].tolist() == [[3, 4, 5, 6]]
     assert np.isfinite(scope["logits"]).all()
     assert scope["vectors"].shape == (1, 32)
+    assert scope["states_BTD"].shape == (1, 240, 32)
     again = pretrained.load(tmp_path / "pythia-70m-yarn")
     inputs = scope["tokens_BT"], full(1, 4)
     assert gap(jax.jit(again.model.apply)(again.params, *inputs), scope["logits"]) < 1e-6
