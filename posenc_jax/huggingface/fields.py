@@ -14,7 +14,7 @@ from posenc_jax.options import Bound, Count, FieldError, shown, typed
 # Names of fields that may change positions: such a field that is not read is refused.
 POSITIONAL = re.compile(
     "rope|rotary|alibi|relative|position|sliding|window|^layer_types|attention_chunk|buckets|mscale"
-    "|temperature_tuning|bidirectional|local_attention|every_n_layers|dual_chunk"
+    "|temperature_tuning|bidirectional|local_attention$|every_n_layers|dual_chunk"
 )
 LENGTHS = "max_position_embeddings", "n_positions", "original_max_position_embeddings"
 OTHER_LENGTHS = "max_seq_len", "seq_length"  # which say nothing of positions

@@ -117,7 +117,10 @@ PICTURES: dict[str, Any] = {
     **each("mlcd mlcd_vision_model", pictures.MLCD),
     **each(
         "muse_glimmer_vision muse_spark_vision",
-        Sum((pictures.side("pos_emb_height", 32, resize="zeros"), pictures.column_first(1))),
+        ignoring(
+            Sum((pictures.side("pos_emb_height", 32, resize="zeros"), pictures.column_first(1))),
+            "layer_types",  # windows of patches, which stay with the model
+        ),
     ),
     "sam3_vit_model": pictures.SAM3,
     "inkling2_vision": Sum(
