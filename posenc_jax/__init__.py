@@ -1,7 +1,7 @@
 """Positional encodings for JAX: pure functions of explicit positions on one interface."""
 
 from posenc_jax.attention import Frame, Layer, attend, frame, logits, rotate, weights
-from posenc_jax.combinators import chain, each_layer, per_layer
+from posenc_jax.combinators import chain, each_layer, on_heads, per_layer
 from posenc_jax.context_parallel import merge, ring, zigzag
 from posenc_jax.encoding import Dims, Encoding, Side, Walk, at_layer
 from posenc_jax.encodings import CATALOG, describe, make, register
@@ -33,6 +33,7 @@ __all__ = [
     "logits",
     "make",
     "merge",
+    "on_heads",
     "parts_from_huggingface",
     "per_layer",
     "register",

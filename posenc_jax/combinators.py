@@ -1,5 +1,6 @@
-"""How encodings combine: `chain`, `each_layer` and `per_layer` return an `Encoding` again."""
+"""How encodings combine: functions that take encodings and return an `Encoding` again."""
 
+import dataclasses
 import functools
 import itertools
 from collections.abc import Callable, Sequence
@@ -9,7 +10,18 @@ import jax
 import jax.numpy as jnp
 
 from posenc_jax import encoding as hooks
-from posenc_jax.encoding import Encoding, InPeriod, Params, Placed, Side, Walk, at_layer, place
+from posenc_jax.encoding import (
+    Dims,
+    Encoding,
+    InPeriod,
+    Params,
+    Placed,
+    Side,
+    Walk,
+    at_layer,
+    place,
+)
+from posenc_jax.heads import refuse_heads
 from posenc_jax.layout import whole_number
 from posenc_jax.options import shown
 from posenc_jax.recipes import Recipe, recorded, with_recipe
@@ -176,6 +188,87 @@ def each_layer(encoding: Encoding) -> Encoding:
 
     of_heads = lambda params, *here: _of_heads([encoding] * len(params), params, *here)
     return _by_layer("each_layer", [encoding], init, encoding.place, at, of_heads)
+
+
+@recorded
+def on_heads(encoding: Encoding, start: int, stop: int) -> Encoding:
+    """The encoding in the heads start .. stop - 1 of a model, and no positions in the others.
+
+    In those heads it is the encoding of a model with `stop - start` heads, so ALiBi has the slopes
+    of so many. Its parameters are of so many heads, too.
+
+    ValueError: it is no encoding, such as a method's name; it acts at the input or makes the
+    attention weights itself; not 0 <= start < stop; later, a model of fewer heads, or a rotation
+    that changes the width of a head.
+    """
+    _check("on_heads", [encoding])
+    if encoding.embed is not None:
+        raise ValueError("on_heads: an encoding at the input has no heads; chain it instead")
+    if encoding.walk is not None and encoding.walk.weighs:
+        raise ValueError("on_heads: the encoding makes weights, which a softmax makes elsewhere")
+    if not 0 <= start < stop:
+        raise ValueError(f"on_heads: heads {start} to {stop - 1} are none; give 0 <= start < stop")
+    here, number = slice(start, stop), stop - start
+
+    def few(dims: Dims) -> Dims:
+        if stop > dims.heads:
+            raise ValueError(f"on_heads: heads {start} to {stop - 1} of a model of {dims.heads}")
+        return dataclasses.replace(dims, heads=number)
+
+    def among_all(x: jax.Array, axis: int, heads: int, other: float) -> jax.Array:
+        """The array with the other heads' constant before and behind these heads."""
+        shape = [number if n == axis else size for n, size in enumerate(x.shape)]
+        pads = [(start, heads - stop) if n == axis else (0, 0) for n in range(x.ndim)]
+        return jnp.pad(jnp.broadcast_to(x, shape), pads, constant_values=other)
+
+    def table(params, placed, dims):
+        # Keys of fewer heads than queries are repeated where a table has an axis of heads.
+        each_head = jnp.ones((1, 1, dims.heads, 1))
+        return hooks.table(encoding, params, placed, few(dims)), each_head
+
+    def rotate(table, x_BTHC, side):
+        turned_BTHC = hooks.rotate(encoding, table[0], x_BTHC[:, :, here], side)
+        if turned_BTHC.shape[-1] != x_BTHC.shape[-1]:
+            raise ValueError("on_heads: the encoding changes the width of heads, all or none")
+        return x_BTHC.at[:, :, here].set(turned_BTHC)
+
+    def temper(params, count, placed, dims):
+        factor_BQH = hooks.temper(encoding, params, count, placed, few(dims))
+        return among_all(factor_BQH, 2, dims.heads, 1.0)
+
+    def bias(params, q_placed, k_placed, dims):
+        bias_BHQK = hooks.bias(encoding, params, q_placed, k_placed, few(dims))
+        return among_all(bias_BHQK, 1, dims.heads, 0.0)
+
+    bias.__qualname__ = f"{bias_name(encoding)} on heads {start} to {stop - 1}"
+
+    def at(layer, params, *placed):
+        of_layer, params, *placed = at_layer(encoding, layer, params, *placed)
+        return on_heads(of_layer, start, stop), params, *placed
+
+    acting = {"rotate": rotate, "locate": encoding.locate, "temper": temper, "bias": bias}
+    return Encoding(
+        init=lambda key, dims: encoding.init(key, few(dims)),
+        place=encoding.place,
+        table=table if encoding.rotate is not None else None,
+        walk=None if encoding.walk is None else _walk_on_heads(encoding.walk, here),
+        **_of_parts([encoding], **acting, at=at),
+        of_heads=refuse_heads,
+    )
+
+
+def _walk_on_heads(walk: Walk, here: slice) -> Walk:
+    """A walk that changes the logits of some heads."""
+    of = lambda side: side._replace(x_BTHC=side.x_BTHC[:, :, here])
+    start = walk.start
+
+    def score(params, s_BHQK, q, k, visible_BHQK, carry):
+        seen_BHQK = visible_BHQK if visible_BHQK.shape[1] == 1 else visible_BHQK[:, here]
+        changed, carry = walk.score(params, s_BHQK[:, here], of(q), of(k), seen_BHQK, carry)
+        return s_BHQK.at[:, here].set(changed), carry
+
+    starts = None if start is None else lambda params, q: start(params, of(q))
+    return walk._replace(score=score, start=starts, summed=False)
 
 
 def per_layer(parts: Sequence[Encoding]) -> Encoding:

@@ -4,7 +4,9 @@
     python scripts/architectures.py --write
 
 It runs in an environment with torch, transformers and jax. Against a newer transformers it prints
-what is new, what fails, and whose numbers are others; without --write nothing is frozen.
+what fails, whose numbers are others, which fields of the default configs are renamed, new, gone or
+have another value, and which types are new or gone; --fields does the last two alone. Without
+--write nothing is frozen; with it --fields freezes the defaults.
 
 A small random model of a type runs twice with the same weights: with its positions, and with its
 rotations by 0. Attention gives zeros both times, so layers have the same input: queries and keys of
@@ -42,6 +44,7 @@ from transformers.masking_utils import eager_mask
 ROOT = pathlib.Path(__file__).parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "scripts")]
 
+from goldens.config_changes import changes  # noqa: E402
 from goldens.golden import reset  # noqa: E402
 
 FOLDER = ROOT / "tests" / "goldens" / "huggingface"
@@ -583,7 +586,7 @@ def added_codes(kind: str, cls: type[PretrainedConfig]) -> list[tuple[dict, dict
     from goldens.compared import code_gap
     from goldens.embedding_modules import ADDED
 
-    from posenc_jax import from_huggingface
+    from posenc_jax import parts_from_huggingface
 
     rows = []
     for setting, function in ADDED[kind].items():
@@ -591,7 +594,8 @@ def added_codes(kind: str, cls: type[PretrainedConfig]) -> list[tuple[dict, dict
         arrays = {"pos": added.pos, "code": added.code.numpy()}
         arrays |= {f"params/{name}": table.numpy() for name, table in added.params.items()}
         fields = {"model_type": kind, **added.config}
-        error = code_gap(from_huggingface(fields), arrays)
+        answer = next(iter(parts_from_huggingface(fields).values()))
+        error = code_gap(answer, arrays)
         case = f"{kind} {setting}".strip()
         rows.append(({"case": case, "type": kind, "config": fields, "error": error}, arrays))
     return rows
@@ -664,9 +668,9 @@ def new_types(classes: dict[str, type[PretrainedConfig]]) -> list[str]:
     return sorted({*classes} - {*json.loads((FOLDER / "types.json").read_text())} - INNER)
 
 
-def add_types(classes: dict[str, type[PretrainedConfig]], notes: list[dict[str, Any]]) -> None:
-    """Adds the default configs of new types that are proved to types.json: the fields that are
-    read, or that name positions.
+def defaults(cls: type[PretrainedConfig]) -> dict[str, Any]:
+    """The fields of a type's default config that we read, or that name positions, as a file has
+    them.
     """
     from posenc_jax.huggingface.fields import POSITIONAL as POSITIONS
     from posenc_jax.huggingface.fields import TYPES
@@ -679,9 +683,40 @@ def add_types(classes: dict[str, type[PretrainedConfig]], notes: list[dict[str, 
             if value is not None and (name in TYPES or POSITIONS.search(name) or part(value))
         }
 
+    return {**read(json.loads(json.dumps(cls().to_dict()))), "model_type": cls.model_type}
+
+
+def print_changes(chosen: list[str], classes: dict[str, type[PretrainedConfig]]) -> None:
+    """Prints how the default configs differ from those of types.json, and which types are new or
+    gone.
+    """
+    frozen = json.loads((FOLDER / "types.json").read_text())
+    for kind, now in made_defaults(chosen, frozen, classes).items():
+        for line in changes(frozen[kind], now):
+            print(f"{kind:40} {line}", flush=True)
+    print("new types:", ", ".join(new_types(classes)) or "none")
+    known = {*classes, *transformers.CONFIG_MAPPING}
+    print("types that are gone:", ", ".join(sorted({*frozen} - known)) or "none")
+
+
+def made_defaults(
+    chosen: list[str], frozen: dict[str, Any], classes: dict[str, type[PretrainedConfig]]
+) -> dict[str, dict[str, Any]]:
+    """The defaults of chosen types that types.json has; says of those that cannot be made why."""
+    made = {}
+    for kind in (kind for kind in chosen if kind in frozen):
+        try:
+            made[kind] = defaults(classes[kind])
+        except Exception as failed:
+            print(f"{kind:40} {type(failed).__name__}: {str(failed)[:150]!r}", flush=True)
+    return made
+
+
+def add_types(classes: dict[str, type[PretrainedConfig]], notes: list[dict[str, Any]]) -> None:
+    """Adds the default configs of new types that are proved to types.json."""
     types = json.loads((FOLDER / "types.json").read_text())
     for kind in {note["type"] for note in notes} & {*new_types(classes)}:
-        types[kind] = {**read(classes[kind]().to_dict()), "model_type": kind}
+        types[kind] = defaults(classes[kind])
     save_lines("types", dict(sorted(types.items())), separators=(",", ":"))
 
 
@@ -700,6 +735,7 @@ def main() -> None:
     flags.add_argument("--pictures", action="store_true", help="what is added to patches")
     flags.add_argument("--scores", action="store_true", help="attention with parameters")
     flags.add_argument("--codes", action="store_true", help="what is added to points and frames")
+    flags.add_argument("--fields", action="store_true", help="changes of the default configs")
     flags.add_argument("--trace", action="store_true", help="show where a type fails")
     flags.add_argument("--write", action="store_true", help="freeze what is proved")
     arguments = flags.parse_args()
@@ -720,6 +756,13 @@ def main() -> None:
         older = json.loads((FOLDER / "tables.json").read_text()) if arguments.only else {}
         shapes = {kind: row for kind, row in {**older, **shapes}.items() if row}
         save_lines("tables", shapes)
+        return
+    if arguments.fields:
+        print_changes(chosen, classes)
+        if arguments.write:
+            types = json.loads((FOLDER / "types.json").read_text())
+            types |= made_defaults(chosen, types, classes)
+            save_lines("types", types, separators=(",", ":"))
         return
     if arguments.input or arguments.pictures:
         prove_inputs(chosen, classes, "inputs" if arguments.input else "pictures", arguments)
@@ -755,7 +798,7 @@ def main() -> None:
             if good:
                 notes.append({"case": case, "version": transformers.__version__, **note})
                 files |= {f"{case}/{name}": array for name, array in arrays.items()}
-    print("new types:", ", ".join(new_types(classes)) or "none")
+    print_changes(chosen, classes)
     print(f"{len(notes)} cases proved by a small model")
     if arguments.write:
         add_types(classes, notes)

@@ -12,6 +12,7 @@ Everything runs on the CPU in a few seconds. Arrays go to tests/goldens/<method>
 # /// script
 # requires-python = ">=3.11"
 # dependencies = [
+#   "diffusers==0.42.1",
 #   "fla-core==0.6.0",
 #   "numpy==2.4.6",
 #   "positional-encodings==6.0.3",
@@ -55,6 +56,7 @@ FOLDER = pathlib.Path(__file__).parents[1] / "tests" / "goldens"
 FAMILIES = (inputs, rotary, axes, scaling, bias, content, layers)
 FIELDS = ("function", "hook", "options", "wrong", "dims", "layer", "causal")
 LICENCES = {
+    "diffusers": "Apache-2.0",
     "fla-core": "MIT",
     "positional-encodings": "MIT",
     "rotary-embedding-torch": "MIT",

@@ -32,6 +32,7 @@ from posenc_jax.huggingface.types import ROWS
 from posenc_jax.layout import full, layout
 from posenc_jax.options import FieldError
 from scripts.goldens.compared import code_gap, grid_gap, input_gap, layers_gap, scores_gap
+from scripts.goldens.config_changes import changes
 from tests.support import ROOT
 from tests.support.catalogue import gap
 
@@ -99,6 +100,24 @@ def test_a_config_of_defaults_is_that_of_its_type_alone():
             if layers(alone[name], count) != layers(said[name], count):
                 other[kind, name] = alone[name], said[name]
     assert {*other} == OTHER_DEFAULTS
+
+
+def test_changes_of_defaults_are_told():
+    """What scripts/architectures.py prints against a newer transformers: of Llama 4 to 5 of it."""
+    before = {"rope_theta": 1e4, "rope_scaling": None, "hidden_size": 64, "vision": {"depth": 3}}
+    now = {"rope_base": 1e4, "rope_parameters": {}, "hidden_size": 32, "vision": {"depth": 4}}
+    assert list(changes(before, now)) == [
+        "rope_theta is now rope_base",
+        "rope_scaling is gone, null",
+        "rope_parameters is new, {}",
+        "hidden_size is 32, was 64",
+        "vision.depth is 4, was 3",
+    ]
+    assert list(changes(now, now)) == []
+    apart = changes({"num_layers": 7}, {"num_heads": 7})
+    assert list(apart) == ["num_layers is gone, 7", "num_heads is new, 7"], (
+        "control: no common word"
+    )
 
 
 # BLT sets a window for its encoder.
@@ -194,7 +213,8 @@ def test_scores_with_parameters_and_of_patches(case):
 @pytest.mark.parametrize("case", CODES, ids=[case["case"].replace(" ", "_") for case in CODES])
 def test_what_models_add_to_points_patches_and_frames(case):
     """Sines, tables and Fourier features of small modules of transformers, frozen."""
-    answer, arrays = from_huggingface(case["config"]), arrays_of(case, "codes.npz")
+    answer = next(iter(parts_from_huggingface(case["config"]).values()))
+    arrays = arrays_of(case, "codes.npz")
     assert code_gap(answer, arrays) < 2e-5
     other = np.roll(arrays["pos"], 1, axis=0)
     if arrays["pos"].ndim == 2:  # columns for rows, or past a table of another shape NaN
@@ -718,3 +738,41 @@ def test_chains_and_layers_of_this_file_compare():
     """Control of `layers`: another base, another window."""
     near = chain(make("rope"), make("window", distance=3))
     assert layers(per_layer([near, make("rope")]), 3) != layers(per_layer([near, near]), 3)
+
+
+@pytest.mark.parametrize(
+    ("before", "now"),
+    [
+        (  # facebook/sam-vit-base
+            {"model_type": "sam", "prompt_encoder_config": {"model_type": "", "image_size": 1024}},
+            {"model_type": "sam", "prompt_encoder_config": {"image_size": 1024}},
+        ),
+        (
+            {"model_type": "granitemoe", "position_embedding_type": "rope", "rope_theta": 1e6},
+            {"model_type": "granitemoe", "rope_parameters": {"rope_theta": 1e6}},
+        ),
+        (
+            {"model_type": "fastspeech2_conformer_with_hifigan",
+             "vocoder_config": {"model_type": "hifigan"}},
+            {"model_type": "fastspeech2_conformer_with_hifigan", "vocoder_config": {}},
+        ),
+        ({"model_type": "hifigan"}, {"model_type": "speecht5_hifigan"}),
+        ({"model_type": "reformer", "local_attention_probs_dropout_prob": 0.05},
+         {"model_type": "reformer"}),
+        ({"model_type": "muse_spark_vision", "layer_types": ["window_attention"] * 4},
+         {"model_type": "muse_spark_vision"}),
+    ],
+)  # fmt: skip
+def test_files_of_older_versions_are_read_as_those_of_newer_ones(before, now):
+    assert parts_from_huggingface(before) == parts_from_huggingface(now)
+
+
+def test_mimo_sees_all_keys_in_its_first_layer_and_in_each_sixth():
+    (answer,) = parts_from_huggingface({"model_type": "mimo_v2_flash"}).values()
+    everywhere = [n for n, layer in enumerate(layers(answer, 48)) if "window" not in repr(layer)]
+    assert everywhere == [0, *range(5, 48, 6)]
+
+
+def test_no_other_position_type_is_taken_for_rope():
+    with pytest.raises(FieldError, match=r"position_embedding_type: 'alibi' is not one of: 'rope'"):
+        parts_from_huggingface({"model_type": "granitemoe", "position_embedding_type": "alibi"})

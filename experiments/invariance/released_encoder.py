@@ -53,6 +53,8 @@ def check(model: EncoderConfig) -> None:
         if what.config.kind != "encoder":
             kind = what.config.kind.replace("_", "-")
             raise FieldError("model_type", f"is of a model of kind {kind}; use an encoder")
+        if what.patch:
+            raise FieldError("model_type", "is of a model of pictures; use an encoder of text")
         pretrained.pooling.read(path)
     pretrained.tokenizer(path)
     Tensors(path)  # refuses files that are missing or cut off

@@ -86,6 +86,7 @@ def sinusoidal(
     start: Literal[0, 1] = 0,
     first: Literal["sine", "cosine"] = "sine",
     scale: float | None = None,
+    series: Count | None = None,
     how: How = "add",
     width: Count | None = None,
 ) -> Encoding:
@@ -100,10 +101,14 @@ def sinusoidal(
       first: of a pair's two channels: "cosine" in MusicGen.
       scale: first value of a learned factor of the code (Li et al. 2018, arXiv 1809.08895, has 1);
         None: no factor.
+      series: tokens of a time series, by which angles are divided and by the code's width
+        multiplied, so that near positions are told apart as well in a narrow code (tAPE, Foumani et
+        al. 2023, arXiv 2305.16642); None: they are not.
     """
 
     def code(params, pos_BT, width):
-        code_BTW = codes.sines(pos_BT + start, width, base, pairing, spacing, first)
+        speed = 1.0 if series is None else width / series
+        code_BTW = codes.sines(pos_BT + start, width, base, pairing, spacing, first, speed)
         return code_BTW if scale is None else params["scale"].astype(float) * code_BTW
 
     init = lambda key, width: {} if scale is None else {"scale": jnp.asarray(scale, float)}

@@ -178,8 +178,8 @@ def three(option: str, numbers: tuple[int, ...], unit: str) -> None:
 def with_axes(placed: jax.Array, axes: int = 1) -> jax.Array:
     """Returns the positions. FieldError: not [B, T], or [B, T, axes] for several axes."""
     if placed.ndim < 2 or placed.shape[2:] != (() if axes == 1 else (axes,)):
-        named = ", ".join(("time", "row", "column")[-axes:])
-        wanted = "[B, T]" if axes == 1 else f"[B, T, {axes}], ({named})"
+        named = f", ({', '.join(('time', 'row', 'column')[-axes:])})" if axes <= 3 else ""
+        wanted = "[B, T]" if axes == 1 else f"[B, T, {axes}]{named}"
         raise FieldError("positions", f"shape {placed.shape} is not {wanted}")
     return placed
 

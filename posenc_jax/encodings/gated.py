@@ -153,7 +153,9 @@ def fox() -> Encoding:
     """Forgetting attention: each token between a key and the query lowers its logit by a gate.
 
     Each layer and head has a gate, a function of the attention's input x. Its weights start small
-    and its bias at 0. Left out: the "Pro" block's norms, output gate, and shifts of k and v.
+    and its bias at 0. Cable (arXiv 2503.08067) sums -softplus(w.x + b), which is the same with the
+    signs of w and b changed, and starts in the same way. Left out: the "Pro" block's norms, output
+    gate, and shifts of k and v.
     """
 
     def init(key, dims):

@@ -132,11 +132,15 @@ def sines(
     pairing: Pairing,
     spacing: Spacing,
     first: Literal["sine", "cosine"] = "sine",
+    speed: float = 1.0,
 ) -> jax.Array:
-    """Sines and cosines [B, T, W] of positions; an odd last channel is zero."""
+    """Sines and cosines [B, T, W] of positions; an odd last channel is zero.
+
+    speed: the highest frequency, in radians per token.
+    """
     pairs = width // 2
     per = width / 2 if spacing == "paper" else max(pairs - 1, 1)
-    angle_BTK = angles(pos_BT, base ** (-np.arange(pairs)[None] / per))[:, :, 0]
+    angle_BTK = angles(pos_BT, speed * base ** (-np.arange(pairs)[None] / per))[:, :, 0]
     waves = jnp.sin(angle_BTK), jnp.cos(angle_BTK)
     waves = waves if first == "sine" else waves[::-1]
     if pairing == "half":

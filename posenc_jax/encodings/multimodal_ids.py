@@ -91,11 +91,7 @@ def diagonal_ids(parts: Iterable[Part], stride: float = 2.0) -> np.ndarray:
         raise FieldError("stride", f"{stride} must be positive")
     start, id_parts = 0.0, []
     for part in parts:
-        middle = 0, 0
-        if isinstance(part, Video):
-            if part.sound:
-                raise FieldError("parts", f"{part} has sound, which the diagonal has no place for")
-            part = part._replace(seconds=tuple(range(len(part.seconds))))
+        middle, part = (0, 0), _silent(part)
         if isinstance(part, Image | Video):
             middle = (part.rows - 1) // 2, (part.columns - 1) // 2
         offset_TA, patch_T = _offsets(part, rate=1, chunk=1)
@@ -139,6 +135,44 @@ def circle_ids(parts: Iterable[Part], radius: float, mix: float) -> np.ndarray:
         id_parts.append(start + offset_TA)
         start = id_parts[-1].max() + 1
     return np.concatenate([np.zeros((0, 3)), *id_parts]).astype(np.float32)
+
+
+def corner_ids(parts: Iterable[Part]) -> np.ndarray:
+    """Ids of VRoPE, int32 [T, 4], as `nd_rope(order="alternate", ladders="head")` reads them.
+
+    The four ids of a patch count its steps, along rows and columns, from the corners of its frame:
+    top left, top right, bottom left, bottom right. So no side of a picture is nearer to the text
+    behind it. A frame begins rows + columns - 1 after the frame before it; the ids of text are
+    equal (arXiv 2502.11664 and its public code).
+
+    Args:
+      parts: text, sound, images, and videos without sound, of which the times are not read.
+
+    FieldError: a part without tokens, or a video with sound.
+    """
+    start, id_parts = 0, []
+    for part in parts:
+        offset_TA, _ = _offsets(_silent(part), rate=1, chunk=1)
+        steps, corners_T4 = 1, np.zeros((len(offset_TA), 4), int)
+        if isinstance(part, Image | Video):
+            steps = part.rows + part.columns - 1
+            row_T, column_T = offset_TA[:, 1:].T
+            below_T, beside_T = part.rows - 1 - row_T, part.columns - 1 - column_T
+            pairs = (row_T, column_T), (row_T, beside_T), (below_T, column_T), (below_T, beside_T)
+            corners_T4 = np.stack([sum(pair) for pair in pairs], axis=1)
+        time_T = offset_TA[:, 0] * steps
+        id_parts.append(start + time_T[:, None] + corners_T4)
+        start += int(time_T.max()) + steps
+    return np.concatenate([np.zeros((0, 4), int), *id_parts]).astype(np.int32)
+
+
+def _silent(part: Part) -> Part:
+    """The part; of a video, one with a frame at each whole second. FieldError: it has sound."""
+    if not isinstance(part, Video):
+        return part
+    if part.sound:
+        raise FieldError("parts", f"{part} has sound, which has no place in these ids")
+    return part._replace(seconds=tuple(range(len(part.seconds))))
 
 
 def _circle(row_T: np.ndarray, column_T: np.ndarray, mix: float) -> np.ndarray:

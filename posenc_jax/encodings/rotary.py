@@ -4,6 +4,8 @@ In all rotary modules `base` and `pairing` are as in `rope`, and a width of a he
 is refused by `init` with a FieldError.
 """
 
+from typing import Literal
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -198,6 +200,68 @@ def _xpos_log_decay(head: int) -> np.ndarray:
     """ln zeta of the pairs of a head, float64; the first pair decays most."""
     zeta_F = (2 * np.arange(head // 2) / head + XPOS_GAMMA) / (1 + XPOS_GAMMA)
     return np.log(zeta_F)
+
+
+@register(
+    kind="rotary",
+    formula="as rope, theta_k = base^(asinh((1 - u_k) sinh(tau)) / tau - 1), u_k = (2k + 1) / C",
+    paper="no paper; the public code misaya-yang/hybrid-rope (EVQ-Cosh)",
+)
+def evq(tau: Positive = 1.414, base: Positive = 500_000.0, pairing: Pairing = "half") -> Encoding:
+    """EVQ-Cosh: frequencies whose logarithms are denser among the fast ones, by a cosh.
+
+    Exponents are the quantiles (k + 1/2) / (C/2) of the density cosh(tau (1 - u)), which becomes
+    even as tau becomes 0. Then frequencies are those of rope, half a step slower.
+
+    Args:
+      tau: of the density; in the authors' code C / sqrt(length), 1.414 for 64 channels and 2,048
+        tokens.
+    """
+
+    def frequencies(head):
+        pairs = len(rotation.ladder(head, base))
+        from_last_F = 1 - (np.arange(pairs) + 0.5) / pairs
+        return base ** (np.arcsinh(from_last_F * np.sinh(tau)) / tau - 1)
+
+    return rotation.turning(frequencies, pairing)
+
+
+@register(
+    kind="rotary",
+    formula="as rope; in the other half of the heads Im in place of Re",
+    paper="Liu et al. 2025 (RoPE++), arXiv 2512.07525",
+)
+def rope_pp(
+    base: Positive = 10_000.0,
+    pairing: Pairing = "half",
+    imaginary: Literal["alternate", "last"] = "alternate",
+) -> Encoding:
+    """RoPE++: half of the heads read the imaginary part of the product that rope takes the real
+    part of.
+
+    Their queries turn by a quarter of a turn less. In the paper two heads, one real and one
+    imaginary, have the same queries, keys and values; that is for the model that makes them. It
+    halves either their number (RoPE++EH) or the size of the output's projection (RoPE++EC).
+
+    Args:
+      imaginary: which heads: "alternate": those of odd number, as in the paper; "last": the second
+        half.
+    """
+
+    def table(params, pos_BT, dims):
+        angle_BT1F = rotation.angles(with_axes(pos_BT), rotation.ladder(dims.head, base)[None])
+        cos, sin = rotation.turns(angle_BT1F)
+
+        def imaginary_heads(dims):
+            head_H = jnp.arange(dims.heads)
+            odd_H = head_H % 2 == 1 if imaginary == "alternate" else head_H >= (dims.heads + 1) // 2
+            return odd_H.astype(cos.dtype)
+
+        odd_11H1 = by_head(imaginary_heads, params, dims)[None, None, :, None]
+        pick = lambda real, other: real + odd_11H1 * (other - real)
+        return {"q": Turn(pick(cos, sin), pick(sin, -cos)), "k": Turn(cos, sin)}
+
+    return rotation.rotary(pairing, table, of_heads=tell_heads)
 
 
 def convert_pairing(

@@ -232,3 +232,73 @@ def tmrope(
         return whole_BT * rate + jnp.floor(part_BT * rate + EARLY).astype(jnp.int32), *space
 
     return mrope(base, pairing, sections, order)._replace(place=place)
+
+
+@register(
+    kind="rotary",
+    formula="as rope, pair k of the R_a pairs of axis a turning by base_a^(-k/R_a)",
+    paper="released code of Flux, HunyuanVideo, Wan and CogVideoX; alternating: Liu et al. 2025 "
+    "(VRoPE), arXiv 2502.11664",
+    axes=3,
+)
+def nd_rope(
+    sections: tuple[int, ...] = (),
+    bases: tuple[float, ...] = (10_000.0,),
+    order: Literal["sections", "alternate"] = "sections",
+    ladders: Literal["axis", "head"] = "axis",
+    pairing: Pairing = "interleaved",
+) -> Encoding:
+    """Rotary over any number of axes, each with channels and frequencies of its own.
+
+    Positions are [B, T, A], (time, row, column) where A is 3. Axes may be the channels of a model
+    of pictures or video, as in Flux with sections (8, 28, 28), or the distances from the corners of
+    a frame, `multimodal_ids.corner_ids`, as in VRoPE with order="alternate", ladders="head". Other
+    numbers of axes and of pairs than those of `axial` and `mrope` are possible.
+
+    Args:
+      sections: pairs of each axis; those left over do not turn. () for all, as in Wan: the axes
+        after the first have equal numbers, and the first has the rest.
+      bases: of each axis, or one for all.
+      order: "sections": the first pairs are those of the first axis; "alternate": pair k is that of
+        axis k mod A, for which sections are ().
+      ladders: "axis": each axis has all frequencies from 1 to nearly 1/base; "head": the
+        frequencies of rope, of which each axis has those of its pairs.
+      pairing: as in `rope`; "half" in Cosmos.
+
+    FieldError: bases that are not positive, or not as many as axes; sections with
+    order="alternate", or negative ones; later, sections of more pairs than a head has, or of
+    another number than the positions' axes.
+    """
+    require(all(base > 0 for base in bases), "bases", bases, "must be positive")
+    alone = not sections or order == "sections"
+    require(alone, "sections", sections, "are for order 'sections'; leave them out")
+    require(all(pairs >= 0 for pairs in sections), "sections", sections, "must be 0 or more")
+
+    def axis_of_pairs(pairs, axes):
+        require(len(bases) in (1, axes), "bases", bases, f"are not one for each of {axes} axes")
+        if order == "alternate":
+            return np.arange(pairs) % axes
+        each = pairs // axes
+        number_A = sections or (pairs - (axes - 1) * each, *[each] * (axes - 1))
+        return np.repeat(np.arange(axes), number_A)
+
+    def frequencies(axis_F, pairs):
+        base_F = np.array(bases)[axis_F if len(bases) > 1 else 0 * axis_F]
+        if ladders == "head":
+            return base_F ** (-np.arange(len(axis_F)) / pairs)
+        same_FF = axis_F[:, None] == axis_F
+        return base_F ** (-np.tril(same_FF, -1).sum(axis=1) / same_FF.sum(axis=1))
+
+    def turning_pairs(head):
+        pairs = len(ladder(head, 1.0))
+        few = sum(sections) <= pairs
+        require(few, "sections", sections, f"sum to {sum(sections)}; a head has {pairs} pairs")
+        return np.ones(sum(sections) or pairs)
+
+    def table(params, pos_BTA, dims):
+        axes = len(sections) or pos_BTA.shape[-1]
+        pos_A, pairs = split_axes(pos_BTA, axes), dims.head // 2
+        axis_F = axis_of_pairs(pairs, axes)
+        return turns_by_axis(pos_A, frequencies(axis_F, pairs), axis_F)
+
+    return rotary(pairing, table, turning_pairs)

@@ -14,7 +14,8 @@ import numpy as np
 
 from posenc_jax.dtypes import scaled
 from posenc_jax.encoding import Encoding, Walk
-from posenc_jax.encodings.card import Count, Factor, Positive, register, require
+from posenc_jax.encodings.bias_formulas import distances
+from posenc_jax.encodings.card import Count, Factor, Positive, Whole, register, require
 from posenc_jax.encodings.rotary import rope
 from posenc_jax.encodings.rotation import Pairing, angles, ladder, turn, turns
 
@@ -81,17 +82,37 @@ def _beyond(window: int) -> Callable:
 @register(
     kind="rotary",
     formula="rope at distance min(D, window)",
-    paper="Su 2023, https://github.com/bojone/rerope",
+    paper="Su 2023, https://github.com/bojone/rerope; first tokens: Han et al. 2023 (LM-Infinite), "
+    "arXiv 2308.16137",
     in_chain="alone",
 )
-def rerope(window: Count = 512, base: Positive = 10_000.0, pairing: Pairing = "half") -> Encoding:
+def rerope(
+    window: Count = 512,
+    first: Whole | None = None,
+    base: Positive = 10_000.0,
+    pairing: Pairing = "half",
+) -> Encoding:
     """ReRoPE: keys from `window` tokens away on are all rotated as for that distance.
 
     Left out: the public code's factor of queries, max(1, ln(i + 1) / ln length).
+
+    Args:
+      window: nearer keys have the distances of rope.
+      first: LM-Infinite: of the keys from `window` tokens away on, only so many at the start of the
+        sequence are seen; its `window` is the trained length, and it takes 10 to 100. None: all.
     """
     edge = lambda pos_BT, freq_F: at(jnp.full_like(pos_BT, window), freq_F)
     still = lambda pos_BT, freq_F: at(jnp.zeros_like(pos_BT), freq_F)
-    return by_distance([Far(edge, still, _beyond(window))], base, pairing)
+    encoding = by_distance([Far(edge, still, _beyond(window))], base, pairing)
+    if first is None:
+        return encoding
+
+    def bias(params, q_placed, k_placed, dims):
+        apart_B1QK = distances(q_placed, k_placed)
+        hidden_B1QK = (apart_B1QK >= window) & (k_placed >= first)[:, None, None]
+        return jnp.where(hidden_B1QK, -jnp.inf, 0 * apart_B1QK)  # 0 * NaN refuses a position
+
+    return encoding._replace(bias=bias)
 
 
 @register(

@@ -22,8 +22,14 @@ from posenc_jax.encodings.card import (
     require,
     with_axes,
 )
-from posenc_jax.encodings.rotary_axes import crossed, turns_2d
-from posenc_jax.encodings.rotation import Turn, turn
+from posenc_jax.encodings.rotary_axes import (
+    check_quarters,
+    crossed,
+    split_axes,
+    turns_2d,
+    turns_by_axis,
+)
+from posenc_jax.encodings.rotation import Pairing, Turn, turn
 
 REACH = 8  # trained images, side by side, that the positions of `liere` may span
 
@@ -76,6 +82,113 @@ def liere(block: Several = 8, size: Several = 14) -> Encoding:
         return jnp.where(held_BT[..., None, None, None, None], exponentials(sum_BTHGUV), jnp.nan)
 
     rotate = lambda matrix_BTHGUV, x_BTHC, side: each_times(matrix_BTHGUV, x_BTHC)
+    return each_layer(Encoding(init=init, table=table, rotate=rotate))
+
+
+@register(
+    kind="rotary",
+    formula="blocks of q and k times exp(row A_1 + column A_2), A_a = s_a (P - P^T), or 0 but in "
+    "each second block, learned",
+    paper="Yu et al. 2025 (ComRoPE), arXiv 2506.03737",
+    beyond="error",
+    axes=2,
+    reads=lambda o, n: Range(0, REACH * o.size),
+)
+def comrope(
+    block: Several = 8,
+    size: Several = 14,
+    commuting: Literal["dependent", "partition"] = "dependent",
+) -> Encoding:
+    """ComRoPE: generators as in `liere` that commute, so that scores depend on i - j alone.
+
+    Positions are [B, T, 2], (row, column), and are read as (row + 1/2) / size, as in the authors'
+    code; those of 8 * size and more give NaN, as in `liere`. Each layer has parameters `generator`
+    [H, C / block, block, block], which start normal. In the code the middle of a picture is where
+    its class token stands, ((size - 1) / 2, (size - 1) / 2) here; it also moves patches at random
+    in training, which is left out.
+
+    Args:
+      block: channels that turn together.
+      size: rows and columns of the trained image.
+      commuting: "dependent" (ComRoPE-LD): the generators of a block are learned multiples s_a of
+        one, `multiple` [2, C / block]; "partition" (ComRoPE-AP): even blocks turn by the row alone,
+        odd ones by the column.
+
+    FieldError, later: a block that does not divide a head.
+    """
+
+    def init(key, dims):
+        rule = f"does not divide a head of {dims.head} channels"
+        require(dims.head % block == 0, "block", block, rule)
+        generator_key, multiple_key = jax.random.split(key)
+        blocks = dims.head // block
+        params = {"generator": jax.random.normal(generator_key, (dims.heads, blocks, block, block))}
+        if commuting == "dependent":
+            params["multiple"] = jax.random.normal(multiple_key, (2, blocks))
+        return params
+
+    def table(params, pos_BTA, dims):
+        pos_BTA = with_axes(pos_BTA, 2).astype(float)
+        held_BT = ((pos_BTA >= 0) & (pos_BTA < REACH * size)).all(axis=-1)
+        part_BTA = (jnp.where(held_BT[..., None], pos_BTA, 0) + 0.5) / size
+        raw_HGUV = params["generator"].astype(float)
+        skew_HGUV = raw_HGUV - raw_HGUV.swapaxes(-1, -2)
+        if commuting == "dependent":
+            multiple_AG = params["multiple"].astype(float)
+        else:
+            number_1G = np.arange(raw_HGUV.shape[1])[None]
+            multiple_AG = jnp.asarray(number_1G % 2 == np.arange(2)[:, None], float)
+        angle_BTG = jnp.einsum("bta,ag->btg", part_BTA, multiple_AG, precision="highest")
+        matrix = exponentials(angle_BTG[:, :, None, :, None, None] * skew_HGUV[None, None])
+        return jnp.where(held_BT[..., None, None, None, None], matrix, jnp.nan)
+
+    rotate = lambda matrix_BTHGUV, x_BTHC, side: each_times(matrix_BTHGUV, x_BTHC)
+    return each_layer(Encoding(init=init, table=table, rotate=rotate))
+
+
+@register(
+    kind="rotary",
+    formula="axial of M[h] q and M[h]^-T k, M = U S V^T, U and V exponentials, S > 0, learned",
+    paper="Li et al. 2025 (HARoPE), arXiv 2510.10489",
+    axes=2,
+)
+def harope(base: Positive = 10_000.0, pairing: Pairing = "interleaved") -> Encoding:
+    """HARoPE: a learned map of each head before the rotation, undone at distance 0.
+
+    Positions are [B, T, 2], (row, column), and turn as in `axial`. Queries are multiplied by M and
+    keys by its inverse transposed, so that a token's product with another at its own place is that
+    of q and k. Each layer has the parameters left, right [H, C, C], of which (A - A^T) / 2 is
+    exponentiated, and log_scale [H, C], whose softplus plus 1e-6 is the diagonal of S. M starts as
+    the identity. `string` has a rotation in place of M.
+
+    FieldError, later: a width of a head that 4 does not divide.
+    """
+
+    def init(key, dims):
+        check_quarters(dims.head)
+        square = jnp.zeros((dims.heads, dims.head, dims.head), float)
+        one = jnp.full((dims.heads, dims.head), np.log(np.e - 1), float)  # its softplus is 1
+        return {"left": square, "right": square, "log_scale": one}
+
+    def table(params, pos_BTA, dims):
+        turn_of = lambda raw: exponential((raw - raw.swapaxes(-1, -2)).astype(float) / 2)
+        left_HCC, right_HCC = turn_of(params["left"]), turn_of(params["right"])
+        scale_HC = jax.nn.softplus(params["log_scale"].astype(float)) + 1e-6
+        product = lambda scale_HC: jnp.einsum(
+            "hcs,hs,hds->hcd", left_HCC, scale_HC, right_HCC, precision="highest"
+        )
+        freq_F = np.tile(rotation.ladder(dims.head // 2, base), 2)
+        axis_F = np.repeat((0, 1), dims.head // 4)
+        turned = turns_by_axis(split_axes(pos_BTA, 2), freq_F, axis_F)
+        maps = {"q": product(scale_HC)[None, None], "k": product(1 / scale_HC)[None, None]}
+        return {"turn": turned, **maps}
+
+    def rotate(table, x_BTHC, side):
+        map_HCC, wide = table[side][0, 0], table[side].dtype
+        x_BTHC, dtype = x_BTHC.astype(wide), x_BTHC.dtype
+        mapped_BTHC = jnp.einsum("bthd,hcd->bthc", x_BTHC, map_HCC, precision="highest")
+        return turn(table["turn"], mapped_BTHC.astype(dtype), pairing)
+
     return each_layer(Encoding(init=init, table=table, rotate=rotate))
 
 

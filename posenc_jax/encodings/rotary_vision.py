@@ -194,6 +194,45 @@ def dinov3(
 
 @register(
     kind="rotary",
+    formula="pairs d, d + K, .. of a half turn by row cos(90 d / K) + column sin(90 d / K), of the "
+    "other by column cos - row sin, at base^(-2k/R), R = C / 2K",
+    paper="Liu et al. 2026 (Spiral RoPE), arXiv 2602.03227, and its public code",
+    axes=2,
+)
+def spiral(directions: Count = 2, base: Positive = 10_000.0, pairing: Pairing = "half") -> Encoding:
+    """Spiral RoPE: groups of pairs turn by the projection on one of several directions.
+
+    Positions are [B, T, 2], (row, column). The first half of the pairs has K directions between
+    that of rows, included, and that of columns; the other half those at a right angle to them. With
+    K = 1 it is `axial`. The authors' code turns the map of a picture's angles by reading it between
+    its patches, which differs near the edges, where it reads the patch at the edge; this is the
+    projection of the paper. In the code two neighbouring pairs have one direction, here one pair.
+
+    Args:
+      directions: K; a right angle has as many.
+
+    FieldError, later: a width of a head that 4 K does not divide.
+    """
+
+    def frequencies(head):
+        rule = f"directions need a head of a multiple of {4 * directions} channels, not {head}"
+        require(head % (4 * directions) == 0, "directions", directions, rule)
+        return np.tile(np.repeat(rotation.ladder(head // (2 * directions), base), directions), 2)
+
+    def table(params, pos_BTA, dims):
+        freq_F = frequencies(dims.head)
+        tilt_F = np.arange(len(freq_F) // 2) % directions * np.pi / 2 / directions
+        along_row = np.concatenate([np.cos(tilt_F), -np.sin(tilt_F)])
+        along_column = np.concatenate([np.sin(tilt_F), np.cos(tilt_F)])
+        row_BT, column_BT = rotary_axes.split_axes(pos_BTA, 2)
+        row_angle = rotation.angles(row_BT, (freq_F * along_row)[None])
+        return rotation.turns(row_angle + rotation.angles(column_BT, (freq_F * along_column)[None]))
+
+    return rotation.rotary(pairing, table, frequencies)
+
+
+@register(
+    kind="rotary",
     formula="as rope, a head turning by time, height or width",
     paper="Huang et al. 2025, arXiv 2510.23095",
     axes=3,
@@ -242,7 +281,10 @@ def mhrope(
     axes=3,
 )
 def video_rope(
-    base: Positive = 1_000_000.0, pairing: Pairing = "half", time: Whole | None = None
+    base: Positive = 1_000_000.0,
+    pairing: Pairing = "half",
+    time: Whole | None = None,
+    time_turns: bool = True,
 ) -> Encoding:
     """VideoRoPE: time turns the slowest pairs, so that far frames are told apart without repeats.
 
@@ -251,6 +293,9 @@ def video_rope(
 
     Args:
       time: pairs for time; None: a quarter of them. Of the others, even ones turn by the row.
+      time_turns: False: the pairs of time do not turn, and match content at any distance (HoPE, Li
+        et al. 2025, arXiv 2505.20444). HoPE scales the distance between frames, by .5 to 1.5 drawn
+        in training, which is `diagonal_ids(stride=)`.
 
     FieldError, later: more pairs than a head has.
     """
@@ -261,4 +306,9 @@ def video_rope(
         pair_F = np.arange(pairs)
         return np.where(pair_F < space, 1 + pair_F % 2, 0)
 
-    return rotary_axes.pairs_by_axis(pair_axes, base, pairing)
+    encoding = rotary_axes.pairs_by_axis(pair_axes, base, pairing)
+    if time_turns:
+        return encoding
+    # At one moment for all tokens, pairs of time turn nothing.
+    of_space = lambda key, at: (0 * at.pos_BT[..., 0], *rotary_axes.split_three(key, at)[1:])
+    return encoding._replace(place=of_space)

@@ -14,7 +14,7 @@ from posenc_jax.options import Bound, Count, FieldError, shown, typed
 # Names of fields that may change positions: such a field that is not read is refused.
 POSITIONAL = re.compile(
     "rope|rotary|alibi|relative|position|sliding|window|^layer_types|attention_chunk|buckets|mscale"
-    "|temperature_tuning|bidirectional|local_attention|every_n_layers|dual_chunk"
+    "|temperature_tuning|bidirectional|local_attention$|every_n_layers|dual_chunk"
 )
 LENGTHS = "max_position_embeddings", "n_positions", "original_max_position_embeddings"
 OTHER_LENGTHS = "max_seq_len", "seq_length"  # which say nothing of positions
@@ -156,7 +156,16 @@ TYPES: dict[str, Any] = {
     **dict.fromkeys(("coordinate_size", "shape_size"), Size),
     **dict.fromkeys(("has_relative_attention_bias", "has_spatial_attention_bias"), bool),
     **dict.fromkeys(("max_rel_pos", "max_rel_2d_pos", "rel_pos_bins", "rel_2d_pos_bins"), Count),
+    "bbox_scale": Positive,
+    "dim_bbox": Count,
     "max_2d_position_embeddings": Count,
+    # an entry of `relative_bias_args`
+    "relative_bias_args": tuple[Mapping, ...],
+    "augmentation": bool,
+    "bidirectional": bool,
+    "level": str,
+    "max_distance": Count,
+    "scaling_factor": Count,
     "max_decoder_position_embeddings": Count,
     "max_encoder_position_embeddings": Count,
     "max_source_positions": Count,
@@ -206,10 +215,13 @@ TYPES: dict[str, Any] = {
     "is_native": bool,
     "max_image_size": Count,
     "max_length": Count,
+    "num_channels": Count,
     "num_frames": Count,
     "num_mel_bins": Count,
     "num_pos_feats": Count,
     "pos_emb_height": Count,
+    "pos_emb_time": Count,
+    "pos_emb_width": Count,
     "posemb_grid_size": Count,
     "time_stride": Count,
     "tubelet_size": tuple[int, ...],
@@ -220,6 +232,9 @@ TYPES: dict[str, Any] = {
     "attention_layers": tuple[str, ...],
     "attention_types": object,
     # biases
+    "position_bias_max_distance": Count,
+    "position_bias_num_buckets": Count,
+    "segment_types": Count,
     "alibi_bias_max": Positive,
     "max_relative_positions": int,
     "offset_alibi": object,

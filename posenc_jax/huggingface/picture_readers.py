@@ -330,6 +330,26 @@ def swin_v2(shrinks: bool, image: int, patch: int, window: int, depths: tuple[in
     return Reader(read)
 
 
+def _minimax_m3(config: Fields) -> Encoding:
+    """MiniMax M3's tower: time, row and column with int(C/6) pairs each; the rest does not turn."""
+    width, heads = config.get("hidden_size", default=1280), config.get("num_attention_heads")
+    head = width // (heads or 16)
+    config.get("image_size", "temporal_patch_size")
+    return make("nd_rope", sections=(head // 3 // 2,) * 3, bases=(_base(config),), pairing="half")
+
+
+def _kimi_k25(config: Fields) -> Encoding:
+    """Kimi K2.5's tower on pictures: a table of a grid, and axial rope whose pairs turn by the
+    column and by the row in turn. Frames of a video have sines of their time, too.
+    """
+    rows = config.get("pos_emb_height", default=64)
+    columns = config.get("pos_emb_width", default=64)
+    config.get("pos_emb_time")
+    rope = make("nd_rope", bases=(_base(config),), order="alternate", pairing="half")
+    table = make("learned_grid", rows=rows, columns=columns, prefix=0, resize="bicubic")
+    return chain(table, on_axes(rope, TRANSPOSED))
+
+
 def _vjepa2(config: Fields) -> Encoding:
     return rope_3d_by_channel(10_000.0)
 
@@ -338,3 +358,4 @@ AIMV2, HUNYUAN, LLAMA4, MLCD = map(Reader, (_aimv2, _hunyuan, _llama4, _mlcd))
 SAM3, SEGGPT, SPECTROGRAM, TIMESFORMER = map(Reader, (_sam3, _seggpt, _spectrogram, _timesformer))
 VITDET, VITPOSE, VIT_MAE, VIVIT = map(Reader, (_vitdet, _vitpose, _vit_mae, _vivit))
 VJEPA2 = Reader(_vjepa2)
+KIMI_K25, MINIMAX_M3 = map(Reader, (_kimi_k25, _minimax_m3))

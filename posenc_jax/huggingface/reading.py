@@ -34,6 +34,13 @@ from posenc_jax.huggingface.rows import (
 )
 from posenc_jax.options import FieldError, shown
 
+# Types of transformers 4 that have other names now.
+RENAMED = {
+    "Glm4vMoe_text": "glm4v_moe_text",
+    "hifigan": "speecht5_hifigan",
+    "lfm2-vl": "lfm2_vl",
+}
+
 
 def resolved(row: Any, rows: Mapping[str, Any]) -> Any:
     """The row itself, of which a `Same` is a changed copy."""
@@ -45,6 +52,7 @@ def resolved(row: Any, rows: Mapping[str, Any]) -> Any:
 
 def row_of(kind: str, rows: Mapping[str, Any], path: tuple[str, ...] = ()) -> Any:
     """The row of a type. FieldError: the type is not known."""
+    kind = RENAMED.get(kind, kind)
     if kind not in rows:
         near = difflib.get_close_matches(kind.lower(), rows, n=3)
         hint = f"; did you mean {', '.join(near)}?" if near else ""
@@ -83,7 +91,8 @@ def _inside(
         if isinstance(type_, Partly) or not inside.fields:
             inside.fields = {**type_.fields, **inside.fields}
         type_ = type_.type
-    said = inside.get("model_type", default=type_)
+    said = inside.get("model_type") or type_  # "" in files of Segment Anything
+    said = RENAMED.get(said, said)
     # A part may say the name of the whole model, as those of Qwen3-VL's vision do.
     whole = said == kind or (
         isinstance(rows.get(said), Parts) and not isinstance(rows[type_], Parts)

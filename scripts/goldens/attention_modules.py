@@ -579,7 +579,116 @@ def layoutlm(cls) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     }  # fmt: skip
 
 
+def modeling(cls, name: str):
+    """A class of the file of a config's model."""
+    return getattr(
+        importlib.import_module(cls.__module__.replace("configuration_", "modeling_")), name
+    )
+
+
+def boxes() -> tuple[np.ndarray, np.ndarray]:
+    """Numbers and boxes of 9 tokens, (number, left, top, right, bottom) as shares of a page of 32
+    units, which float32 holds, [T, 5]; and the boxes alone.
+    """
+    rng = np.random.default_rng(0)
+    first_T2, size_T2 = rng.integers(0, 16, (9, 2)), rng.integers(0, 16, (9, 2))
+    box_T4 = np.concatenate([first_T2, first_T2 + size_T2], axis=1).astype(np.float32) / 32
+    return np.concatenate([np.arange(9)[:, None], box_T4], axis=1).astype(np.float32), box_T4
+
+
+def weighed(q, k, bias=0.0) -> dict[str, np.ndarray]:
+    """Queries and keys [1, H, T, C] by token, and the weights of attention with a bias."""
+    scores = q @ k.transpose(2, 3) / q.shape[-1] ** 0.5 + bias
+    by_token = lambda x: x.transpose(1, 2).detach().numpy()
+    return {"q": by_token(q), "k": by_token(k), "weights": scores.softmax(-1).detach().numpy()}
+
+
+def bros(cls) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    """BROS's attention, whose projections of queries and keys give them as they are."""
+    fields = {"hidden_size": 64, "num_attention_heads": 2, "bbox_scale": 9.0}
+    config = cls(**fields)
+    embeddings = modeling(cls, "BrosBboxEmbeddings")(config)
+    module = modeling(cls, "BrosSelfAttention")(config).eval()
+    projection = embeddings.bbox_projection.weight
+    projection.data = 0.3 * normal(*projection.shape, seed=2)
+    pos_T5, box_T4 = boxes()
+    x_BTD = normal(1, 9, 64, seed=3)
+    corners = torch.tensor(box_T4)[None][:, :, [0, 1, 2, 1, 2, 3, 0, 3]] * config.bbox_scale
+    with torch.no_grad():
+        weights = module(x_BTD, embeddings(corners))[1]
+        heads = lambda layer: layer(x_BTD).view(1, 9, 2, 32).numpy()
+        arrays = {"q": heads(module.query), "k": heads(module.key), "weights": weights.numpy()}
+    return fields, arrays | {
+        "pos": pos_T5[None],
+        "params/projection": projection.detach().T.numpy(),
+    }
+
+
+def udop(cls) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    """The biases of UDOP's encoder on random queries and keys, whose products are not divided."""
+    kinds = [
+        {"type": "1d", "max_distance": 20},
+        {"type": "horizontal", "scaling_factor": 30, "relative_attention_num_buckets": 10},
+        {"type": "vertical", "max_distance": 40},
+    ]
+    fields = {"relative_bias_args": kinds, "num_heads": 3, "d_model": 36, "d_kv": 12}
+    config = cls(**fields)
+    bias = modeling(cls, "RelativePositionBiasAggregated")(
+        modeling(cls, "create_relative_bias")(config)
+    )
+    tables = {}
+    for n, part in enumerate(bias.biases):
+        table = part.relative_attention_bias.weight
+        table.data = normal(*table.shape, seed=n)
+        tables[f"params/table {n}"] = table.detach().numpy()
+    pos_T5, box_T4 = boxes()
+    added = bias(torch.ones(1, 9), torch.tensor(box_T4)[None])
+    q, k = (normal(1, 3, 9, 12, seed=n) / 3 for n in (3, 4))
+    arrays = weighed(q * 12**0.5, k, added) | {"q": q.transpose(1, 2).numpy()}
+    return {**fields, "is_encoder_decoder": True}, arrays | tables | {"pos": pos_T5[None]}
+
+
+def cpmant(cls) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    """CPM-Ant's bias of segments on random queries and keys."""
+    fields = {
+        "segment_types": 3, "position_bias_num_buckets": 8, "position_bias_max_distance": 7,
+        "num_attention_heads": 2,
+    }  # fmt: skip
+    module = modeling(cls, "CpmAntSegmentPositionEmbedding")(cls(**fields))
+    table = module.relative_attention_bias
+    table.data = normal(*table.shape, seed=1)
+    at_BT, kind_BT = torch.arange(9)[None], torch.tensor([[0, 0, 1, 1, 1, 2, 2, 0, 0]])
+    q, k = (normal(1, 2, 9, 12, seed=n) for n in (3, 4))
+    arrays = weighed(q, k, module(at_BT, at_BT, kind_BT, kind_BT))
+    pos_BT2 = torch.stack([at_BT, kind_BT], -1).numpy().astype(np.int32)
+    return fields, arrays | {"pos": pos_BT2, "params/table": table.detach().numpy()}
+
+
+def tower(name: str, fields: dict[str, Any], axes: int) -> Callable:
+    """A rotary class of a tower of pictures or video, of 2 frames of 2 x 3 patches."""
+
+    def called(cls) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+        pos_TA = torch.cartesian_prod(torch.arange(2), torch.arange(2), torch.arange(3))[:, -axes:]
+        heads, width = fields["num_attention_heads"], fields["hidden_size"]
+        q, k = (normal(1, heads, 12, width // heads, seed=n) for n in (0, 1))
+        by_patch = [x[0].transpose(0, 1) for x in (q, k)]
+        cos, sin = modeling(cls, name)(cls(**fields))(q, pos_TA)
+        turned = modeling(cls, "apply_rotary_pos_emb_vision")(*by_patch, cos, sin)
+        whole = weighed(*(x.transpose(0, 1)[None] for x in turned))
+        arrays = {"q": by_patch[0][None].numpy(), "k": by_patch[1][None].numpy()}
+        return fields, whole | arrays | {"pos": pos_TA[None].numpy().astype(np.int32)}
+
+    return called
+
+
 CALLED = {
+    "bros": bros, "cpmant": cpmant, "udop": udop,
+    "kimi_k25_vision": tower(
+        "Kimi_K25VisionRotaryEmbedding", {"hidden_size": 32, "num_attention_heads": 2}, 2
+    ),
+    "minimax_m3_vl_vision": tower(
+        "MiniMaxM3VLVisionRotaryEmbedding", {"hidden_size": 40, "num_attention_heads": 2}, 3
+    ),
     "layoutlmv2": layoutlm, "layoutlmv3": layoutlm, "layoutxlm": layoutlm,
     "hunyuan_vl_text": hunyuan_vl, "mistral_large4_text": mistral_large4, "swin2sr": swin_v2,
     "swinv2": swin_v2,

@@ -6,6 +6,11 @@ from collections.abc import Iterator
 
 import timm.layers
 import torch
+from diffusers.models.embeddings import apply_rotary_emb, get_3d_rotary_pos_embed
+from diffusers.models.transformers.transformer_cosmos import CosmosRotaryPosEmbed
+from diffusers.models.transformers.transformer_flux import FluxPosEmbed
+from diffusers.models.transformers.transformer_hunyuan_video import HunyuanVideoRotaryPosEmbed
+from diffusers.models.transformers.transformer_wan import WanRotaryPosEmbed
 from transformers import (
     DINOv3ViTConfig,
     Llama4VisionConfig,
@@ -237,3 +242,42 @@ def tmrope() -> Iterator[Golden]:
         seconds = torch.cat([(ids[..., :1] + 0.5) / 25, ids[..., 1:].float()], dim=-1)
         golden.inputs.update(arrays(pos=seconds))
         yield golden
+
+
+def nd_rope() -> Iterator[Golden]:
+    """Models of pictures and of video in diffusers; those of video have 2 frames of 3 by 4."""
+    interleaved, half = {"pairing": "interleaved"}, {"pairing": "half"}
+    ids = torch.tensor([[0, 0, 0], [0, 0, 1], [0, 1, 0], [1, 2, 3], [5, 4, 0]])
+    yield diffusers(
+        "flux", "FluxPosEmbed", FluxPosEmbed(10_000, [4, 6, 6])(ids), ids,
+        {"sections": [2, 3, 3], "bases": [1e4], **interleaved}, {"sections": [4, 2, 2]},
+    )  # fmt: skip
+    video = torch.cartesian_prod(torch.arange(2), torch.arange(3), torch.arange(4))
+    pixels = torch.zeros(1, 1, 2, 3, 4)
+    wan = [x[0, :, 0] for x in WanRotaryPosEmbed(20, (1, 1, 1), 16)(pixels)]
+    yield diffusers("wan", "WanRotaryPosEmbed", wan, video, interleaved, {"ladders": "head"})
+    hunyuan = HunyuanVideoRotaryPosEmbed(1, 1, [4, 6, 6], 256.0)(pixels)
+    yield diffusers(
+        "hunyuan_video", "HunyuanVideoRotaryPosEmbed", hunyuan, video,
+        {"sections": [2, 3, 3], "bases": [256.0], **interleaved}, {"bases": [1e4]},
+    )  # fmt: skip
+    cog = get_3d_rotary_pos_embed(16, ((0, 0), (3, 4)), (3, 4), 2)
+    yield diffusers(
+        "cogvideox", "get_3d_rotary_pos_embed", cog, video,
+        {"sections": [2, 3, 3], **interleaved}, half,
+    )  # fmt: skip
+    cosmos = CosmosRotaryPosEmbed(18, (8, 8, 8), (1, 1, 1), rope_scale=(2.0, 1.0, 3.0))(pixels)
+    bases = [1e4 * scale ** (6 / 4) for scale in (2.0, 1.0, 3.0)]
+    yield diffusers(
+        "cosmos", "CosmosRotaryPosEmbed", cosmos, video, {"bases": bases, **half},
+        {"bases": [1e4]}, -2,
+    )  # fmt: skip
+
+
+def diffusers(setting, function, waves, ids, options, wrong, unbind=-1) -> Golden:
+    """Rotated by cosines and sines [T, C], at the ids [T, 3], with two heads."""
+    rotate = functools.partial(apply_rotary_emb, freqs_cis=waves, use_real_unbind_dim=unbind)
+    return turned(
+        f"nd_rope/{setting}", "diffusers", f"{function}, apply_rotary_emb", options, wrong,
+        ids[None], 2, waves[0].shape[-1], rotate,
+    )  # fmt: skip

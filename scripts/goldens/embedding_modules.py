@@ -202,6 +202,20 @@ def layoutlm(cls) -> Added:
     return Added(fields, pos_T5, code_TD, params)
 
 
+def udop(cls) -> Added:
+    """UDOP's tables of the sides of boxes, which are shares of the page, some outside of it."""
+    fields = {"d_model": 16, "max_2d_position_embeddings": 31, "is_encoder_decoder": True}
+    module = module_of(cls, "UdopCellEmbeddings")(31, 16).eval()
+    box_T4 = (BOXES_T4 - 3).astype(np.float32) / 25
+    tables = {"x": module.x_position_embeddings.weight, "y": module.y_position_embeddings.weight}
+    with torch.no_grad():
+        for seed, table in enumerate(tables.values()):
+            table.copy_(normal(*table.shape, seed=seed))
+        code_TD = module(torch.tensor(box_T4)[None])[0]
+    pos_T5 = np.concatenate([np.arange(5, dtype=np.float32)[:, None], box_T4], axis=1)
+    return Added(fields, pos_T5, code_TD, {name: table.detach() for name, table in tables.items()})
+
+
 POINTS = (
     "edgetam_prompt_encoder", "edgetam_video_prompt_encoder", "sam2_prompt_encoder",
     "sam2_video_prompt_encoder", "sam3_tracker_prompt_encoder",
@@ -214,6 +228,7 @@ ADDED: dict[str, dict[str, Callable[[Any], Added]]] = {
     **{kind: {"": layoutlm} for kind in ("layoutlm", "layoutlmv2", "layoutlmv3", "layoutxlm")},
     "reformer": {"": reformer},
     "timesformer": {"": timesformer},
+    "udop": {"": udop},
     "vit_mae": {"": vit_mae},
     "vitpose_backbone": {"": vitpose},
     "vivit": {"": vivit},

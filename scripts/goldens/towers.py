@@ -1,10 +1,12 @@
-"""Freezes positions of vision towers, and with a folder hidden states of a sentence encoder.
+"""Freezes positions of vision towers, hidden states of a small SigLIP at two sizes of pictures, and
+with a folder hidden states of a sentence encoder.
 
     python scripts/goldens/towers.py                      # huggingface/towers.npz
     python scripts/goldens/towers.py all-MiniLM-L6-v2     # also checkpoints/minilm.npz
 
 It needs torch and transformers 5.24. tests/encodings/test_picture_positions.py and
-tests/experiments/invariance/test_released_encoder.py read the files.
+tests/experiments/invariance/test_released_encoder.py read the files, and
+tests/lab/model/test_towers.py.
 """
 
 # pyright: reportMissingImports=false
@@ -15,7 +17,14 @@ from typing import Any
 
 import numpy as np
 import torch
-from transformers import AutoModel, AutoTokenizer, DINOv3ViTConfig
+from drawn import drawn
+from transformers import (
+    AutoModel,
+    AutoTokenizer,
+    DINOv3ViTConfig,
+    SiglipVisionConfig,
+    SiglipVisionModel,
+)
 from transformers.models.dinov3_vit import modeling_dinov3_vit as dinov3
 from transformers.vision_utils import get_vision_position_ids, get_vision_window_index
 
@@ -47,6 +56,30 @@ def towers() -> dict[str, Any]:
     }
 
 
+SIGLIP = {
+    "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 40,
+    "image_size": 16, "patch_size": 4,
+}  # fmt: skip
+SIZES = (16, 16), (12, 28)  # of pictures, height and width; the table is that of the first
+
+
+def siglip() -> dict[str, Any]:
+    """Pixels and hidden states, as trained and at another size; the shapes of the tensors."""
+    model = SiglipVisionModel(SiglipVisionConfig(**SIGLIP)).eval()
+    shapes = {f"vision_model.{name}": [*x.shape] for name, x in model.state_dict().items()}
+    weights = drawn("siglip", shapes)
+    model.load_state_dict(
+        {name.removeprefix("vision_model."): torch.tensor(x) for name, x in weights.items()}
+    )
+    arrays: dict[str, Any] = {f"siglip/shape/{n}": np.array(shape) for n, shape in shapes.items()}
+    for n, size in enumerate(SIZES):
+        pixels = torch.randn(1, 3, *size, generator=torch.Generator().manual_seed(n))
+        output = model(pixels, interpolate_pos_encoding=n > 0)
+        arrays[f"siglip/pixels {n}"] = pixels.numpy()
+        arrays[f"siglip/states {n}"] = output.last_hidden_state[0].numpy()
+    return arrays
+
+
 def encoder(folder: str) -> dict[str, Any]:
     """Ids, hidden states and the mean vector of two sentences."""
     model, words = AutoModel.from_pretrained(folder).eval(), AutoTokenizer.from_pretrained(folder)
@@ -63,6 +96,6 @@ def encoder(folder: str) -> dict[str, Any]:
 
 if __name__ == "__main__":
     with torch.no_grad():
-        np.savez_compressed(FOLDER / "huggingface" / "towers.npz", **towers())
+        np.savez_compressed(FOLDER / "huggingface" / "towers.npz", **towers(), **siglip())
         for path in sys.argv[1:]:
             np.savez_compressed(FOLDER / "checkpoints" / "minilm.npz", **encoder(path))

@@ -8,7 +8,7 @@ import pytest
 from posenc_jax import Dims, full, make
 from posenc_jax.attention import frame, logits
 from posenc_jax.encoding import place
-from posenc_jax.encodings.graphs import eigenvectors
+from posenc_jax.encodings.graphs import eigenvectors, return_probabilities
 from posenc_jax.layout import layout, unit_places
 
 RING = np.roll(np.eye(7), 1, axis=1) + np.roll(np.eye(7), -1, axis=1)
@@ -59,6 +59,24 @@ def test_laplacian_refuses_fewer_eigenvectors_than_it_reads():
         place(make("laplacian", vectors=8), None, at)
     with pytest.raises(ValueError, match="adjacency: shape"):
         eigenvectors(np.triu(RING), 3)
+
+
+def test_walks_return_as_often_as_they_are_counted():
+    """Probabilities by counting all walks of n steps in a small graph with a lone node."""
+    path = np.array([[0, 1, 0, 0], [1, 0, 1, 0], [0, 1, 0, 0], [0, 0, 0, 0]])
+    wanted = [[1, 0, 0.5, 0, 0.5], [1, 0, 1, 0, 1], [1, 0, 0.5, 0, 0.5], [1, 0, 0, 0, 0]]
+    np.testing.assert_allclose(return_probabilities(path, 5), wanted)
+    heavy = return_probabilities(np.array([[0, 3, 1], [3, 0, 1], [1, 1, 0]]), 3)
+    np.testing.assert_allclose(heavy[:, 2], [0.75**2 + 0.25 / 2] * 2 + [0.25], rtol=1e-6)
+    with pytest.raises(ValueError, match="adjacency: shape"):
+        return_probabilities(np.triu(RING), 3)
+
+
+def test_random_walk_refuses_fewer_numbers_than_it_reads():
+    at = layout(jnp.ones((1, 7), jnp.int32), jnp.asarray(return_probabilities(RING, 3))[None])
+    assert place(make("random_walk", steps=3), None, at).shape == (1, 7, 3)
+    with pytest.raises(ValueError, match=r"encoding\.steps: 8 numbers are not in positions"):
+        place(make("random_walk", steps=8), None, at)
 
 
 STOP, LINE = 1, 2

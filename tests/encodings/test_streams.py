@@ -12,6 +12,7 @@ from posenc_jax.encodings.multimodal_ids import (
     Text,
     Video,
     circle_ids,
+    corner_ids,
     diagonal_ids,
     ids,
     positions,
@@ -201,3 +202,23 @@ def test_layers_read_circle_ids_or_those_of_the_grid():
     assert max(map(gap, alike, wanted[1:] * 2)) < 1e-6
     with pytest.raises(ValueError, match=r"^positions: shape \(1, 9, 4\) is not \[B, T, 3\]"):
         attended(encoding, ({}, {}), both[..., :4], 0)
+
+
+def test_ids_from_corners():
+    """Two frames of 2 x 3 patches between words: steps from each corner, and room for the next."""
+    actual = corner_ids([Text(2), Video(2, 3, (0.0, 0.5)), Text(2)]).T.tolist()
+    frame = [[0, 1, 2, 1, 2, 3], [2, 1, 0, 3, 2, 1], [1, 2, 3, 0, 1, 2], [3, 2, 1, 2, 1, 0]]
+    for corner, wanted in zip(actual, frame, strict=True):
+        first, second = ([start + step for step in wanted] for start in (2, 6))
+        assert corner == [0, 1, *first, *second, 10, 11]
+    assert corner_ids([]).shape == (0, 4)
+    with pytest.raises(ValueError, match=r"^parts: .* has sound"):
+        corner_ids([Video(1, 1, (0.0,), sound=3)])
+
+
+def test_corners_are_alike_to_the_text_behind():
+    """The mean id of each side of a picture is as far from the next word; of `ids` it is not."""
+    parts = [Image(4, 4), Text(1)]
+    apart = lambda ids: ids[-1].mean() - ids[:-1].mean(axis=1)
+    assert np.ptp(apart(corner_ids(parts))) == 0
+    assert np.ptp(apart(ids(parts))) > 1, "control"

@@ -236,8 +236,17 @@ def moved(out_RTV: jax.Array, order_RT: jax.Array, lengths: Sequence[int]) -> ja
     """Largest |f(Px) - P f(x)| of each sequence, of the rows of `permuted`: [lengths, 2], with
     positions in storage order, and with positions carried along with the tokens.
     """
-    count, ends = len(order_RT) // 2, np.cumsum(lengths)
     gap_RTV = jnp.abs(out_RTV - out_RTV[0][order_RT])
-    gaps = [gap_RTV[:, end - length : end] for end, length in zip(ends, lengths, strict=True)]
-    both = [(largest(gap[1 : 1 + count]), largest(gap[1 + count :])) for gap in gaps]
-    return jnp.stack([jnp.stack(pair) for pair in both])
+    # A slice of each sequence makes a program that takes a minute to compile for two dozen.
+    number_T = np.repeat(np.arange(len(lengths)), lengths)
+    largest_RT = jax.vmap(jax.vmap(largest))(gap_RTV)
+    halves = jnp.split(largest_RT[1:], 2)
+    return jnp.stack([_largest_of(half_PT, number_T, len(lengths)) for half_PT in halves], axis=1)
+
+
+def _largest_of(gap_PT: jax.Array, number_T: np.ndarray, count: int) -> jax.Array:
+    """`largest` of the columns with each number, [count]."""
+    by_number = lambda x_T: jax.ops.segment_max(x_T, number_T, count, indices_are_sorted=True)
+    unknown_PT = jnp.isnan(gap_PT)
+    known_L = by_number(jnp.where(unknown_PT, 0, gap_PT).max(axis=0))
+    return jnp.where(by_number(unknown_PT.any(axis=0).astype(jnp.int32)) > 0, jnp.nan, known_L)

@@ -3,6 +3,7 @@
 from typing import Any
 
 from posenc_jax.huggingface.rows import (
+    Absent,
     Nope,
     Partly,
     Parts,
@@ -35,7 +36,7 @@ GROUNDING_DINO = Switch(
     "position_embedding_type",
     {"sine": sines("positional_embedding_temperature", 20.0), "learned": LEARNED},
 )
-BOXES = missing("sines of boxes")
+BOXES = Absent("positions of its queries are boxes that the model predicts, anew in each layer")
 RT_DETR = Use("sinusoidal_2d", {"base": ("positional_encoding_temperature", 10_000.0)})
 BASE_1E6 = Whole("qwen2", {"rope_theta": 1e6})
 CROSS = {"cross": Nope()}
@@ -414,7 +415,7 @@ COMPOSITES: dict[str, Any] = {
     "pp_doclayout_v2": Parts(
         {"backbone_config": "hgnet_v2"},
         {
-            "model": missing("sines of boxes"),
+            "model": BOXES,
         },
     ),
     "rf_detr": Parts({"backbone_config": picture("rf_detr_dinov2", 518, 14)}, {"model": BOXES}),

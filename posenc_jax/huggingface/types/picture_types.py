@@ -7,6 +7,7 @@ from typing import Any
 from posenc_jax.huggingface import picture_readers as pictures
 from posenc_jax.huggingface.own_readers import BEIT, DINOV3, EOMT_DINOV3
 from posenc_jax.huggingface.rows import (
+    Absent,
     Grid,
     Layers,
     Parts,
@@ -116,7 +117,10 @@ PICTURES: dict[str, Any] = {
     **each("mlcd mlcd_vision_model", pictures.MLCD),
     **each(
         "muse_glimmer_vision muse_spark_vision",
-        Sum((pictures.side("pos_emb_height", 32, resize="zeros"), pictures.column_first(1))),
+        ignoring(
+            Sum((pictures.side("pos_emb_height", 32, resize="zeros"), pictures.column_first(1))),
+            "layer_types",  # windows of patches, which stay with the model
+        ),
     ),
     "sam3_vit_model": pictures.SAM3,
     "inkling2_vision": Sum(
@@ -125,9 +129,9 @@ PICTURES: dict[str, Any] = {
     "llama4_vision_model": pictures.LLAMA4,
     "step3p5_vision": Sum((Grid(728, 14, prefix=0, resize="bilinear"), pictures.column_first())),
     "gemma4_vision": missing("axial rope in halves within an axis"),
-    "kimi_k25_vision": missing("axial rope, axes alternating"),
+    "kimi_k25_vision": pictures.KIMI_K25,
     # three axes, or real coordinates
-    "minimax_m3_vl_vision": missing("rotary of three axes on a part of a head"),
+    "minimax_m3_vl_vision": pictures.MINIMAX_M3,
     "vjepa2": pictures.VJEPA2,
     "lightglue": missing("learned maps of points to angles"),
     "esmfold2": missing("rotary of atoms' coordinates"),
@@ -136,10 +140,16 @@ PICTURES: dict[str, Any] = {
     "vit_mae": pictures.VIT_MAE,
     "granite_docling_vision": Grid(512, prefix=0),
     **each(
-        "sam3_detr_decoder sam3_geometry_encoder sam3_lite_text_detr_decoder",
-        missing("sines of boxes"),
+        "sam3_detr_decoder sam3_lite_text_detr_decoder",
+        Absent("positions are boxes that the model predicts, anew in each layer"),
     ),
-    "sam3_lite_text_geometry_encoder": missing("sines of boxes"),
+    **each(
+        "sam3_geometry_encoder sam3_lite_text_geometry_encoder",
+        Absent(
+            "positions are an input: sines of points and boxes that a user draws, of which its "
+            "tokens are made"
+        ),
+    ),
     # points
     **each("edgetam_prompt_encoder edgetam_video_prompt_encoder sam2_prompt_encoder", POINTS),
     **each("sam2_video_prompt_encoder sam_hq_prompt_encoder sam_prompt_encoder", POINTS),

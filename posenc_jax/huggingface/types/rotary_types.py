@@ -6,6 +6,7 @@ from posenc_jax.huggingface.own_readers import ERNIE, FALCON_ALIBI, HUNYUAN_VL, 
 from posenc_jax.huggingface.rotary import FULL, LOCAL, Rotary
 from posenc_jax.huggingface.rows import (
     PAD,
+    Absent,
     Nope,
     Parts,
     Switch,
@@ -39,7 +40,9 @@ ROTARY: dict[str, Any] = {
     # rope alone
     **each("arcee aria_text chameleon deepseek_ocr2_text dia_decoder dia_encoder", Rotary()),
     **each("diffllama esmc eurobert falcon_h1 gemma gradium_phonon_tts granite", Rotary()),
-    **each("granite4_vision_text granite_docling_text granitemoe granitemoeshared", Rotary()),
+    **each("granite4_vision_text granite_docling_text", Rotary()),
+    # files of transformers 4 say it
+    **each("granitemoe granitemoeshared", Switch("position_embedding_type", {"rope": Rotary()})),
     **each("hrm_text hyperclovax internlm3", Rotary()),
     **each("hunyuan_v1_dense hunyuan_v1_moe", Rotary(reads=("alpha",))),
     **each("iquestcoder jais2 jetmoe llama neucodec olmo olmo2 olmoe", Rotary()),
@@ -117,9 +120,9 @@ ROTARY: dict[str, Any] = {
         LOCAL: {"rope_theta": 10_000.0, "partial_rotary_factor": 1.0},
     }),
     "mellum": Rotary(window=1024, pattern="G", by_type=by_type(1e4, 5e5)),
-    "mimo_v2_flash": Rotary(share=0.334, window=129, pattern="GLLLL", by_type={
-        FULL: {"rope_theta": 5_000_000.0}, LOCAL: {"rope_theta": 10_000.0},
-    }),
+    "mimo_v2_flash": Rotary(
+        share=0.334, window=129, pattern="G" + "LLLLG" + "LLLLLG" * 7, by_type=by_type(1e4, 5e6)
+    ),
     "modernbert": Rotary(160_000.0, 10_000.0, around=128, radius=True),
     "modernbert-decoder": Rotary(160_000.0, 10_000.0, around=128),
     "olmo3": Rotary(500_000.0, 500_000.0, window=4096, every=4),
@@ -236,7 +239,10 @@ ROTARY: dict[str, Any] = {
         "backbone": Rotary(500_000.0),
     }),
     "dbrx": Rotary(),
-    "deepseek_v4": missing("compressed keys and an output that turns back"),
+    "deepseek_v4": Absent(
+        "keys stand for compressed blocks of tokens in most layers; those of a window turn keys, "
+        "values and the output back on a part of a head, as rope(values=True) does"
+    ),
     "dots3_note_text": LATENT._replace(
         share=1.0, window=512, pattern="GG" + "LLLG" * 11, by_type=by_type(5e4, 8e7)
     ),

@@ -4,7 +4,14 @@ whose attention has a bias.
 
 from typing import Any
 
-from posenc_jax.huggingface.box_readers import LAYOUTLM, LAYOUTLM_2, LAYOUTLM_3
+from posenc_jax.huggingface.box_readers import (
+    BROS,
+    CPMANT,
+    LAYOUTLM,
+    LAYOUTLM_2,
+    LAYOUTLM_3,
+    UDOP,
+)
 from posenc_jax.huggingface.own_readers import (
     CANARY,
     DEBERTA,
@@ -48,6 +55,14 @@ MARIAN = Sines(spacing="paper")
 WHISPER = Table(1500, names=SOURCE)
 CONVOLUTION = Absent(
     "reads order by a convolution of its hidden states over time, which stays with the model"
+)
+NGRAMS = Absent(
+    "predicts several tokens by streams that attend to the main one and to themselves, with "
+    "buckets of offsets for each that are made of content"
+)
+CAPPED = Absent(
+    "bounds the sum of products and positions, within chunks, in which each query has its own "
+    "window; a cap here bounds the products before positions are added"
 )
 INFORMER = Sines(spacing="paper")
 TRANSFORMER_XL = Use("transformer_xl", {"shared": False})
@@ -134,9 +149,9 @@ TABLES: dict[str, Any] = {
     "longt5": Seq2Seq(
         missing("T5's buckets of blocks and of global tokens"), Buckets(decoder=True), UNSCALED
     ),
-    "cpmant": missing("buckets of pairs of segments"),
+    "cpmant": CPMANT,
     "phi4_multimodal_audio": ignoring(PHI4_AUDIO, "chunk_size", "left_chunk"),
-    "prophetnet": Seq2Seq(Table(512, first=PAD, pad=0), missing("buckets of content"), Nope()),
+    "prophetnet": Seq2Seq(Table(512, first=PAD, pad=0), NGRAMS, Nope()),
     # other biases
     "bloom": ignoring(Use("alibi"), "offset_alibi"),
     **each("deberta deberta-v2", DEBERTA),
@@ -156,7 +171,7 @@ TABLES: dict[str, Any] = {
     "wav2vec2-bert": WAV2VEC2_BERT,
     "xlnet": XLNET,
     "funnel": missing("Transformer-XL's scores with pooled positions"),
-    **each("gemma3n_audio gemma4_audio", missing("a cap over Transformer-XL's scores")),
+    **each("gemma3n_audio gemma4_audio", CAPPED),
     "seamless_m4t": Parts({}, {
         "speech_encoder": WAV2VEC2_CONFORMER, "text_encoder": SEAMLESS, "text_decoder": SEAMLESS,
         "t2u_encoder": Nope(), "t2u_decoder": SEAMLESS, "cross": Nope(),
@@ -173,7 +188,9 @@ TABLES: dict[str, Any] = {
     "layoutlm": LAYOUTLM,
     **each("layoutlmv2 layoutxlm", LAYOUTLM_2),
     "layoutlmv3": LAYOUTLM_3,
-    **each("bros lilt udop", missing("tables of boxes")),
+    "bros": BROS,
+    "lilt": Absent("boxes have a stream of their own, whose scores are added to those of the text"),
+    "udop": Seq2Seq(UDOP, Buckets(decoder=True), UNSCALED),
     "markuplm": missing("tables of paths in a page"),
     # others
     "canine": Table(16_384, names=("num_hash_buckets",)),  # a row for each position, no hash

@@ -67,6 +67,14 @@ def _fourier_2d_code(o, params, pos_T2, n, width):
 SCORES = {
     "nope": lambda o, params, q_THC, k_THC, pos_T, n: dots(q_THC, k_THC),
 }
+
+
+def _sinusoidal_code(o, params, pos_T, n, width):
+    pos_T = (np.asarray(pos_T, float) + o.start) * (width / o.series if o.series else 1)
+    code_TW = sine_code(pos_T, width, o.base, o.pairing, o.spacing, o.first)
+    return code_TW if o.scale is None else code_TW * params["scale"]
+
+
 EMBEDS = {
     "index": embeds_by(lambda o, params, pos_T, n, width: np.asarray(pos_T, float)[:, None]),
     "normalized": embeds_by(
@@ -74,12 +82,7 @@ EMBEDS = {
     ),
     "binary": embeds_by_rows(lambda o, params: _bit_rows(o.length)),
     "one_hot": embeds_by_rows(lambda o, params: np.eye(o.length)),
-    "sinusoidal": embeds_by(
-        lambda o, params, pos_T, n, width: (
-            sine_code(pos_T + o.start, width, o.base, o.pairing, o.spacing, o.first)
-            * (1.0 if o.scale is None else params["scale"])
-        )
-    ),
+    "sinusoidal": embeds_by(_sinusoidal_code),
     "learned": embeds_by_rows(lambda o, params: params["table"]),
     "rbf": embeds_by(_bump_code),
     "fourier": embeds_by(_fourier_code),

@@ -31,7 +31,31 @@ def _xpos_scores(o, params, q, k, pos, n):
     return turned_scores(q, k, angle_QKHF, o.pairing, gain_QKHF=gain_QKHF)
 
 
+def _evq_theta(o, width, n):
+    """Frequencies at the quantiles of the density cosh(tau (1 - u)), found by halving."""
+    theta, pairs = [], width // 2
+    share_below = lambda u: 1 - np.sinh(o.tau * (1 - u)) / np.sinh(o.tau)
+    for k in range(pairs):
+        low, high = 0.0, 1.0
+        for _ in range(60):
+            middle = (low + high) / 2
+            low, high = (middle, high) if share_below(middle) < (k + 0.5) / pairs else (low, middle)
+        theta.append(o.base**-low)
+    return np.array(theta)
+
+
+def _rope_pp_scores(o, params, q, k, pos, n):
+    """In imaginary heads Re of -i q conj(k) e^(i D theta), which is Im without the -i."""
+    heads = q.shape[1]
+    second = lambda h: h % 2 == 1 if o.imaginary == "alternate" else h >= (heads + 1) // 2
+    late_H1 = np.array([[np.pi / 2 if second(h) else 0.0] for h in range(heads)])
+    angle_QKHF = offsets(pos) * powers(o.base, q.shape[-1]) - late_H1
+    return turned_scores(q, k, angle_QKHF, o.pairing)
+
+
 SCORES = {
+    "evq": rotary_scores(_evq_theta),
+    "rope_pp": _rope_pp_scores,
     "rope": rotary_scores(lambda o, width, n: powers(o.base, width)),
     "partial": rotary_scores(lambda o, width, n: powers(o.base, int(width * o.share))),
     "p_rope": rotary_scores(

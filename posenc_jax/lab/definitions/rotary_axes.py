@@ -43,7 +43,30 @@ def _tmrope_scores(o, params, q, k, pos, n):
     return mrope_scores(o, params, q, k, np.stack([id_T, *pos[:, 1:].T], axis=1), n)
 
 
+def _nd_rope_pairs(o, pairs, axes):
+    """(axis, frequency) of each pair that turns, one pair at a time."""
+    each = pairs // axes
+    sections = o.sections or (pairs - (axes - 1) * each, *[each] * (axes - 1))
+    axis_F = [axis for axis, count in enumerate(sections) for _ in range(count)]
+    if o.order == "alternate":
+        axis_F = [k % axes for k in range(pairs)]
+    turning = []
+    for k, axis in enumerate(axis_F):
+        base = o.bases[axis] if len(o.bases) > 1 else o.bases[0]
+        before, same = axis_F[:k].count(axis), axis_F.count(axis)
+        exponent = k / pairs if o.ladders == "head" else before / same
+        turning.append((axis, base**-exponent))
+    return turning
+
+
+def _nd_rope_scores(o, params, q, k, pos, n):
+    turning = _nd_rope_pairs(o, q.shape[-1] // 2, pos.shape[1])
+    angles = [offsets(pos[:, axis]) * theta for axis, theta in turning]
+    return turned_scores(q, k, np.concatenate(angles, axis=-1), o.pairing)
+
+
 SCORES = {
+    "nd_rope": _nd_rope_scores,
     "axial": _axial_scores,
     "mixed": _mixed_scores,
     "mrope": mrope_scores,

@@ -33,8 +33,20 @@ def _dual_chunk_distance(o, i, j):
     return reads_as - j % o.chunk
 
 
+_capped_scores = _scores_at(lambda o, i, j: min(i - j, o.window))
+
+
+def _rerope_scores(o, params, q_THC, k_THC, pos_T, n):
+    s_HTT = _capped_scores(o, params, q_THC, k_THC, pos_T, n)
+    if o.first is not None:
+        for i, j in np.ndindex(s_HTT.shape[1:]):
+            if abs(pos_T[i] - pos_T[j]) >= o.window and pos_T[j] >= o.first:
+                s_HTT[:, i, j] = -np.inf
+    return s_HTT
+
+
 SCORES = {
-    "rerope": _scores_at(lambda o, i, j: min(i - j, o.window)),
+    "rerope": _rerope_scores,
     "leaky_rerope": _scores_at(
         lambda o, i, j: min(i - j, o.window) + max(i - j - o.window, 0) / o.factor
     ),

@@ -2,6 +2,8 @@
 
 import numpy as np
 
+from posenc_jax.lab.definitions.shared import offsets, powers, turned_scores
+
 
 def _exponential(hermitian, subscripts):
     """exp(A) of antisymmetric matrices, by the eigenvectors of the Hermitian i A."""
@@ -72,7 +74,43 @@ def _tree_scores(o, params, q, k, pos, n):
     return np.einsum("qhc,khc->hqk", turned_q, turned_k) / np.sqrt(head)
 
 
+def _comrope_scores(o, params, q, k, pos, n):
+    """q^T exp(sum_a A_a (r_j - r_i)_a) k, since the generators commute."""
+    raw_HGUV = np.asarray(params["generator"], np.float64)
+    skew_HGUV = raw_HGUV - np.swapaxes(raw_HGUV, -1, -2)
+    blocks, block = raw_HGUV.shape[1:3]
+    if o.commuting == "dependent":
+        multiple_AG = np.asarray(params["multiple"], np.float64)
+    else:
+        multiple_AG = np.array([[float(g % 2 == a) for g in range(blocks)] for a in range(2)])
+    pos_TA = np.asarray(pos, np.float64)
+    angle_QKG = (pos_TA[None] - pos_TA[:, None]) / o.size @ multiple_AG
+    sum_QKHGUV = angle_QKG[:, :, None, :, None, None] * skew_HGUV
+    turned = _exponential(sum_QKHGUV, "qkhgue,qkhge,qkhgve->qkhguv")
+    cut = lambda x: x.reshape(*x.shape[:2], blocks, block)
+    scores_HQK = np.einsum("qhgu,qkhguv,khgv->hqk", cut(q), turned, cut(k)) / np.sqrt(q.shape[-1])
+    far = ((pos_TA >= 8 * o.size) | (pos_TA < 0)).any(axis=1)
+    return np.where(far[None, :, None] | far[None, None], np.nan, scores_HQK)
+
+
+def _harope_scores(o, params, q, k, pos, n):
+    """q^T M^T R(i)^T R(j) M^-T k, with the inverse of M by elimination."""
+    raw = {name: np.asarray(value, np.float64) for name, value in params.items()}
+    halves = ((raw[side] - np.swapaxes(raw[side], -1, -2)) / 2 for side in ("left", "right"))
+    left_HCC, right_HCC = (_exponential(half, "hce,he,hde->hcd") for half in halves)
+    scale_HC = np.log1p(np.exp(raw["log_scale"])) + 1e-6
+    map_HCC = left_HCC @ (scale_HC[..., None] * np.swapaxes(right_HCC, -1, -2))
+    inverse_HCC = np.linalg.inv(map_HCC)
+    q = np.einsum("hcd,qhd->qhc", map_HCC, q)
+    k = np.einsum("hdc,khd->khc", inverse_HCC, k)
+    theta_F = powers(o.base, q.shape[-1] // 2)
+    angles = [offsets(pos[:, axis]) * theta_F for axis in (0, 1)]
+    return turned_scores(q, k, np.concatenate(angles, axis=-1), o.pairing)
+
+
 SCORES = {
+    "comrope": _comrope_scores,
+    "harope": _harope_scores,
     "liere": _liere_scores,
     "string": _string_scores,
     "tree": _tree_scores,

@@ -95,11 +95,29 @@ def _video_rope_scores(o, params, q, k, pos, n):
     space = pairs - (max(pairs // 4, 1) if o.time is None else o.time)
     axis_F = [0 if k >= space else 2 if k % 2 else 1 for k in range(pairs)]
     pos_TF = np.asarray(pos, np.float64)[:, axis_F]
+    if not o.time_turns:
+        pos_TF = pos_TF * np.array([axis > 0 for axis in axis_F])
     angle_QKHF = (pos_TF[:, None] - pos_TF[None]) * powers(o.base, q.shape[-1])
     return turned_scores(q, k, angle_QKHF[:, :, None], o.pairing)
 
 
+def _spiral_scores(o, params, q, k, pos, n):
+    """Each pair turns by the length of the position's projection on its direction."""
+    width, count = q.shape[-1], o.directions
+    pos_TA, half = np.asarray(pos, np.float64), width // 4
+    shift_QKA = pos_TA[:, None] - pos_TA[None]
+    angle_QKHF = np.zeros((len(pos), len(pos), 1, 2 * half))
+    for pair in range(2 * half):
+        step, direction = divmod(pair % half, count)
+        degrees = 90 * direction / count + (90 if pair >= half else 0)
+        along = np.array([np.cos(np.radians(degrees)), np.sin(np.radians(degrees))])
+        theta = o.base ** (-2 * step / (width / (2 * count)))
+        angle_QKHF[:, :, 0, pair] = shift_QKA @ along * theta
+    return turned_scores(q, k, angle_QKHF, o.pairing)
+
+
 SCORES = {
+    "spiral": _spiral_scores,
     "gta": _gta_scores,
     "prope": _prope_scores,
     "dinov3": _dinov3_scores,

@@ -21,7 +21,7 @@ TIME, SIDE = 1024, 16  # tokens; patches along an image or a video's frame where
 PROBE = Dims(model=4784, heads=23, head=208, layers=7)
 LETTERS = {
     PROBE.model: "D", PROBE.model // 2: "D/2", PROBE.heads: "H", PROBE.head: "C",
-    PROBE.head // 2: "C/2", PROBE.head // 8: "C/8", PROBE.layers: "N",
+    PROBE.head // 2: "C/2", PROBE.head // 4: "C/4", PROBE.head // 8: "C/8", PROBE.layers: "N",
 }  # fmt: skip
 
 

@@ -21,16 +21,18 @@ from posenc_jax.lab.model.pretrained.architectures import (
     ARCHITECTURES,
     Released,
     released,
+    with_pictures,
     with_read_out,
 )
 from posenc_jax.lab.model.pretrained.pooling import Pooling
 from posenc_jax.lab.model.pretrained.tensors import Tensors, read_json, write_tensors
 from posenc_jax.lab.model.transformer import Encodings, Model
 from posenc_jax.lab.tasks.tokens.tokenizer import read_tokenizer
-from posenc_jax.options import shown
+from posenc_jax.options import FieldError, shown
 
 __all__ = [
-    "ARCHITECTURES", "Pooling", "Pretrained", "load", "released", "save", "shapes", "tokenizer",
+    "ARCHITECTURES", "Pooling", "Pretrained", "load", "patches", "released", "save", "shapes",
+    "tokenizer",
 ]  # fmt: skip
 
 shapes = links.shapes
@@ -42,6 +44,7 @@ class Pretrained(NamedTuple):
 
     states: the model gives hidden states, [B, T, D], in place of logits.
     pooling: how a text's vector is made of them, if the folder says it.
+    patch: (channels, rows, columns) of a patch, of a model of pictures, which reads `patches`.
     """
 
     config: ModelConfig
@@ -51,6 +54,7 @@ class Pretrained(NamedTuple):
     params: Any
     states: bool = False
     pooling: Pooling | None = None
+    patch: tuple[int, int, int] | None = None
 
 
 def load(
@@ -58,6 +62,7 @@ def load(
     dtype: str = "float32",
     sharding: Place | None = None,
     states: bool = False,
+    image: tuple[int, int] | None = None,
 ) -> Pretrained:
     """The released model in a folder.
 
@@ -70,9 +75,11 @@ def load(
       sharding: where an array of this shape goes; None: to the first device.
       states: hidden states in place of logits. A base model, such as an embedding model or a
         sentence encoder, has no read-out, and gives them anyway.
+      image: patches along the height and the width of the pictures that a model of pictures reads,
+        to which its table is resized; None: those that it was trained on.
 
     Raises:
-      FieldError: see `released`, and `pooling.read`.
+      FieldError: see `released`, and `pooling.read`; an `image` for a model of text.
       Refused: a file that is missing or damaged; a tensor that is missing, is of another shape, has
         no place in the model, or has a value that is not finite.
 
@@ -82,7 +89,7 @@ def load(
     """
     folder = Path(folder)
     config = read_json(folder / "config.json")
-    what = released(config, dtype)
+    what = with_pictures(released(config, dtype), image)
     tensors = Tensors(folder)
     if what.config.kind == "encoder_decoder" and tensors.differ("lm_head.weight", "shared.weight"):
         what = with_read_out(what)
@@ -95,9 +102,10 @@ def load(
     wanted = links.by_path(params)
     linked = [(link, [*map(tensors.find, link.theirs)]) for link in _links(what, wanted)]
     first = {path: names[0] for link, names in linked for path in link.ours}
-    embedding = next(first[path] for path in wanted if path.endswith("embed"))
+    embedding = next((first[path] for path in wanted if path.endswith("embed")), None)
     read = itertools.chain(*(names for _, names in linked), filter(None, head.values()))
-    tensors.check_all_read(read, embedding, first.get("read_out_bias"))
+    beside = what.architecture.unread
+    tensors.check_all_read(read, embedding, first.get("read_out_bias"), beside)
     for link, names in sorted(linked, key=lambda row: (tensors.files[row[1][0]], row[1])):
         for path, array in zip(link.ours, link.read(*map(tensors.read, names)), strict=True):
             if array.shape != wanted[path].shape:
@@ -108,16 +116,33 @@ def load(
                 raise tensors.not_finite(names)
     leaves = (arrays[path] for path in wanted)
     params = jax.tree.unflatten(jax.tree.structure(params), leaves)
-    pooled = pooling.read(folder) if what.states else None
+    pooled = pooling.read(folder) if what.states and not what.patch else None
     given = what.config, what.encoding, what.vocab
-    return Pretrained(*given, model, params, what.states, pooled)
+    return Pretrained(*given, model, params, what.states, pooled, what.patch)
+
+
+def patches(pixels_BCHW: jax.Array, patch: tuple[int, int, int]) -> jax.Array:
+    """Cuts pictures into the vectors [B, T, F] that a model of pictures reads, row by row.
+
+    Args:
+      pixels_BCHW: pictures, whose colours are as the model was trained on.
+      patch: (channels, rows, columns) of a patch, `Pretrained.patch`.
+
+    FieldError: other channels, or sides that patches do not fill.
+    """
+    batch, channels, height, width = pixels_BCHW.shape
+    if channels != patch[0] or height % patch[1] or width % patch[2]:
+        raise FieldError("pixels", f"shape {pixels_BCHW.shape} is not cut by patches of {patch}")
+    sizes = batch, channels, height // patch[1], patch[1], width // patch[2], patch[2]
+    cut = pixels_BCHW.reshape(sizes).transpose(0, 2, 4, 1, 3, 5)
+    return cut.reshape(batch, sizes[2] * sizes[4], -1)
 
 
 def _read_out_tensors(what: Released, tensors: Tensors) -> dict[str, str | None]:
     """The tensors of the weights that come after the hidden states: name -> the folder's name of
     it, None where it has none.
     """
-    if what.config.kind == "encoder_decoder":
+    if what.config.kind == "encoder_decoder" or what.states:
         return {}
     paths = shapes(what).keys() - shapes(what._replace(states=True)).keys()
     names = {name for link in links.links(what, paths) for name in link.theirs}
@@ -171,7 +196,7 @@ def save(
     """
     folder, what = Path(folder), released(config)
     ours = links.by_path(params)
-    if what.config.kind != "encoder_decoder":
+    if what.config.kind != "encoder_decoder" and not what.states:
         base = what._replace(states=True)
         what = base if ours.keys() == shapes(base).keys() else what
     if "decoder/read_out/kernel" in ours:

@@ -1,5 +1,6 @@
 """Released architectures: how their config.json maps to our model, and where weights differ."""
 
+import math
 from collections.abc import Mapping
 from typing import Any, Literal, NamedTuple
 
@@ -7,6 +8,7 @@ import jax.numpy as jnp
 
 from posenc_jax.combinators import pick_layer
 from posenc_jax.encoding import Encoding
+from posenc_jax.encodings import make
 from posenc_jax.huggingface import from_huggingface, parts_from_huggingface
 from posenc_jax.huggingface.fields import HEAD, HEADS, LAYERS, WIDTH, Fields, Positive
 from posenc_jax.lab.config.schema import BiasedPart, ModelConfig, check
@@ -63,6 +65,8 @@ class Architecture(NamedTuple):
                 "own", by projections of their own.
     types:      the table of vectors of types of tokens. The first is added to each position's
                 vector, as all tokens are of the first type.
+    pictures:   it reads patches of pictures, and gives their hidden states.
+    unread:     a pattern of tensors that are not of the model but of what stands beside it.
     """
 
     names: names.Names
@@ -76,6 +80,8 @@ class Architecture(NamedTuple):
     unit_offset: bool = False
     relative: Literal["", "shared", "own"] = ""
     types: str = ""
+    pictures: bool = False
+    unread: str = ""
 
 
 _LLAMA = {"norm": "rmsnorm", "gated": True, "biases": ()}
@@ -186,6 +192,11 @@ ARCHITECTURES = {
         names.ROBERTA, _BERT, _GELU | {"eps": 1e-12}, _ONE_WAY,
         types="roberta.embeddings.token_type_embeddings.weight",
     ),
+    "siglip_vision_model": Architecture(
+        names.SIGLIP, {"kind": "encoder"},
+        {"width": 768, "heads": 12, "layers": 12, "mlp_width": 3072, "eps": 1e-6}, pictures=True,
+        unread=r"^(vision_model\.)?head\.|^text_model\.|^logit_(scale|bias)$",
+    ),
     "smollm3": Architecture(
         names.LLAMA, _LLAMA, _SILU | {"kv_heads": 4, "tied": True}, _NO_MLP_BIAS, bias_field=False
     ),
@@ -219,6 +230,7 @@ class Released(NamedTuple):
       our model has no field for.
     types:   types of tokens.
     states:  the model has no read-out, and gives its hidden states.
+    patch:   numbers of a patch of a picture, channels, rows and columns; None: it reads token ids.
     """
 
     architecture: Architecture
@@ -228,13 +240,19 @@ class Released(NamedTuple):
     factors: Mapping[str, float]
     types: int = 0
     states: bool = False
+    patch: tuple[int, int, int] | None = None
+
+    @property
+    def features(self) -> int | None:
+        """The width of the vectors that the model reads; None: it reads token ids."""
+        return math.prod(self.patch) if self.patch else None
 
 
 def released(config: Mapping[str, Any], dtype: str = "float32") -> Released:
     """The model that a config.json describes.
 
     Files of transformers 5 and older ones are read. Where a model has types of tokens, all tokens
-    are of the first.
+    are of the first. Of SigLIP it is the tower of pictures.
 
     Args:
       config: the file as a dictionary.
@@ -243,6 +261,7 @@ def released(config: Mapping[str, Any], dtype: str = "float32") -> Released:
     FieldError: an architecture or a scaling of positions that is not known; a field that is missing
     or has a value that is not known.
     """
+    config = _of_pictures(config)
     fields = Fields(config)
     kind = _kind(fields)
     architecture = ARCHITECTURES[kind]
@@ -252,7 +271,8 @@ def released(config: Mapping[str, Any], dtype: str = "float32") -> Released:
     names = {field: _name(theirs, config) for field, theirs in FIELDS.items()}
     names["activation"] = ACTIVATION_FIELDS.get(kind, names["activation"])
     for field, name in names.items():
-        value = fields.need(name) if field in ("width", "heads", "layers") else fields.get(name)
+        needed = field in ("width", "heads", "layers") and field not in values
+        value = fields.need(name) if needed else fields.get(name)
         if value is not None or (field in NULLABLE and name in config):
             values[field] = _our_value(field, name, value)
     if kind == "gemma" and fields.get("hidden_act") == "gelu":  # a slip of its first files
@@ -277,9 +297,38 @@ def released(config: Mapping[str, Any], dtype: str = "float32") -> Released:
             raise FieldError("classifier_activation", reason)
     model = _checked(values, names)
     model = model.model_copy(update={"logit_scale": _logit_scale(kind, fields, model)})
-    factors, vocab = _factors(kind, fields, model), fields.need("vocab_size")
+    factors, encoding = _factors(kind, fields, model), _encoding(config)
+    if architecture.pictures:
+        side = fields.get("patch_size", default=16)
+        patch = fields.get("num_channels", default=3), side, side
+        return Released(architecture, model, encoding, 1, factors, states=True, patch=patch)
+    vocab = fields.need("vocab_size")
     types = fields.get("type_vocab_size", default=2) if architecture.types else 0
-    return Released(architecture, model, _encoding(config), vocab, factors, types)
+    return Released(architecture, model, encoding, vocab, factors, types)
+
+
+def _of_pictures(config: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The config of the tower of pictures of SigLIP; another config as it is."""
+    if config.get("model_type") != "siglip":
+        return config
+    tower = Fields(config).get("vision_config", default={})
+    return {**tower, "model_type": "siglip_vision_model"}
+
+
+def with_pictures(released: Released, image: tuple[int, int] | None) -> Released:
+    """The model for pictures of so many patches along height and width: its table is resized.
+
+    FieldError: the model reads no pictures.
+    """
+    if image is None:
+        return released
+    if released.patch is None:
+        raise FieldError("image", f"{image} are patches of a picture; the model reads text")
+    rows, columns = image
+    encoding = released.encoding
+    assert isinstance(encoding, Encoding)
+    options = {**encoding.options, "image_rows": rows, "image_columns": columns}
+    return released._replace(encoding=make(encoding.name, **options))
 
 
 def with_read_out(released: Released) -> Released:

@@ -33,7 +33,9 @@ class Link(NamedTuple):
 
 def model(released: Released) -> Model:
     """The model as functions of its weights."""
-    return build(released.config, released.encoding, released.vocab, states=released.states)
+    reads = {"features": released.features, "axes": 2} if released.patch else {}
+    given = released.config, released.encoding, released.vocab
+    return build(*given, states=released.states, **reads)
 
 
 def shapes(released: Released) -> dict[str, jax.ShapeDtypeStruct]:
@@ -98,9 +100,10 @@ def _tensor_link(released: Released, ours: tuple[str, ...], theirs: str) -> Link
     more = float(architecture.unit_offset and path.endswith("/scale"))
     factor = next((x for end, x in released.factors.items() if f"/{path}".endswith(f"/{end}")), 1.0)
     turn = lambda x: x.T if turned else x
+    patches = path == "embed/kernel" and released.patch  # their kernel is that of a convolution
 
     def read(tensor):
-        array = turn(tensor)
+        array = turn(tensor.reshape(len(tensor), -1) if patches else tensor)
         if (more, factor) != (0.0, 1.0):
             array = (array.astype(np.float32) + more) * np.float32(factor)
         return (array,) * len(ours)
@@ -108,6 +111,8 @@ def _tensor_link(released: Released, ours: tuple[str, ...], theirs: str) -> Link
     def write(array, *others):
         if not all(np.array_equal(array, other) for other in others):
             raise Refused(f"{' and '.join(ours)} differ; the format has one tensor, {theirs}")
+        if patches:
+            return (turn(array).reshape(-1, *patches),)
         return (turn(array) if (more, factor) == (0.0, 1.0) else turn(array) / factor - more,)
 
     return Link(ours, (theirs,), read, write)

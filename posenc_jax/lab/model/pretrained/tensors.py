@@ -29,7 +29,7 @@ OLD = (
     ("cls.predictions.transform", "lm_predictions.lm_head"),
     ("cls.predictions", "lm_predictions.lm_head"),
 )
-BARE = re.compile(r"^(transformer|bert|roberta|deberta|gpt_neox|model)\.")
+BARE = re.compile(r"^(transformer|bert|roberta|deberta|gpt_neox|model|vision_model)\.")
 # Masks and frequencies, which are no weights, and heads for other tasks.
 OTHERS = re.compile(
     r"inv_freq$|attn\.(masked_)?bias$|attention\.(masked_)?bias$|position_ids$|pooler\."
@@ -105,16 +105,19 @@ class Tensors:
         """Whether the folder has both of these tensors, and they differ."""
         return {*names} <= {*self.files} and not _same(*map(self.read, names))
 
-    def check_all_read(self, read: Iterable[str], embedding: str, bias: str | None) -> None:
+    def check_all_read(
+        self, read: Iterable[str], embedding: str | None, bias: str | None, beside: str = ""
+    ) -> None:
         """Checks that tensors which were not read would change nothing.
 
         Args:
           embedding, bias: of the names read, those of the embedding and of the read-out's bias.
+          beside: a pattern of tensors that are not of the model.
 
         Refused: weights that the model does not have; a copy that differs from what it copies.
         """
         for name in sorted(set(self.files) - set(read)):
-            if OTHERS.search(name):
+            if OTHERS.search(name) or (beside and re.search(beside, name)):
                 continue
             copied = COPIES.search(name)
             original = {"weight": embedding, "bias": bias}[copied[2]] if copied else None

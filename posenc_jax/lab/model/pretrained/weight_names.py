@@ -179,6 +179,21 @@ MODERNBERT = {
     gate_up="mlp.Wi",
     down="mlp.Wo",
 )
+SIGLIP = {
+    "embed": "vision_model.embeddings.patch_embedding",
+    "encoding/table": "vision_model.embeddings.position_embedding.weight",
+    "norm": "vision_model.post_layernorm",
+} | _layers(
+    "vision_model.encoder.layers",
+    attention_norm="layer_norm1",
+    query="self_attn.q_proj",
+    key="self_attn.k_proj",
+    value="self_attn.v_proj",
+    out="self_attn.out_proj",
+    mlp_norm="layer_norm2",
+    up="mlp.fc1",
+    down="mlp.fc2",
+)
 DEBERTA = _bert("deberta", "query_proj", "key_proj", "value_proj") | _BERT_HEAD
 
 
