@@ -36,6 +36,7 @@ def run(config: dict[str, Any], workdir: str, named: bool, expected: str = "") -
             use_cores(_rows(config))
         processes.join()
         signals.install()
+        sys.excepthook = _without_late_writes(sys.excepthook)
         if processes.is_multiprocess():
             _join_several(named)
         prepared = experiments.prepare(config, workdir)
@@ -46,6 +47,20 @@ def run(config: dict[str, Any], workdir: str, named: bool, expected: str = "") -
         print(expected, flush=True)
     _cache_compilations()
     return _leave(_status_of(prepared, workdir))
+
+
+def _without_late_writes(hook: Callable[..., Any]) -> Callable[..., Any]:
+    """The hook, but for what TensorStore prints of writes that end after another one has failed.
+
+    Orbax has closed its event loop by then, so each of them is a traceback above the one line that
+    says what failed.
+    """
+
+    def without(kind, error, traceback) -> None:
+        if not (kind is RuntimeError and str(error) == "Event loop is closed"):
+            hook(kind, error, traceback)
+
+    return without
 
 
 def _rows(config: dict[str, Any]) -> int:

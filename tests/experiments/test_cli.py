@@ -254,3 +254,11 @@ def test_configs_and_refusals_load_nothing_that_runs_experiments(tmp_path):
     )
     assert last_line(*run) == (1, "ImportError: orbax loads")
     assert last_line("-c", GET_CONFIGS, *STEMS) == (1, "all loaded")
+
+
+def test_writes_that_end_after_a_failed_one_print_nothing():
+    printed = []
+    hook = job._without_late_writes(lambda kind, error, traceback: printed.append(str(error)))
+    for error in (RuntimeError("Event loop is closed"), RuntimeError("x"), ValueError("y")):
+        hook(type(error), error, None)
+    assert printed == ["x", "y"]

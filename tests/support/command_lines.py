@@ -29,7 +29,8 @@ WRONG = {
     type(None): ("no", "1e", "[1]", "(2,)", "-1", "0"),  # a number, or none
     tuple: ("(0,)", "(4, -8)", "(4, 'a')", "(4.5,)", "x", "(4"),
 }
-FREE = ("project", "group", "job_type", "tags")  # any text
+# Any text; `undecayed` has names of weights, which are known when the model is built.
+FREE = ("project", "group", "job_type", "tags", "undecayed")
 # By the last part of a field's name.
 GOOD = {
     **dict.fromkeys(("steps", "batch", "chunk", "keep", "seeds", "tokens", "examples", "measured",
