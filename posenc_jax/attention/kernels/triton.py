@@ -23,11 +23,13 @@ from posenc_jax.attention.block_sizes import GPU_BLOCK
 from posenc_jax.attention.derivatives import not_differentiated
 from posenc_jax.attention.kernels import triton_blocks as blocks
 from posenc_jax.attention.kernels.block_ranges import BlockRanges, block_ranges, unmasked
+from posenc_jax.attention.kernels.interface import refused_method
 from posenc_jax.attention.kernels.key_sums import feature_gradient, key_sums, summed_features
-from posenc_jax.attention.kernels.traced_bias import floats, trace
+from posenc_jax.attention.kernels.traced_bias import TracedBias, floats, trace
 from posenc_jax.attention.kernels.triton_bias import Numbers, Reading, gather, reading
 from posenc_jax.attention.kernels.triton_program import Inputs, Program, UnmaskedBlocks
 from posenc_jax.attention.layers import Layer
+from posenc_jax.attention.score_options import ScoreOptions
 from posenc_jax.attention.softmax import sink_gradient, sum_to
 from posenc_jax.backends.target import interpreted
 
@@ -52,12 +54,29 @@ class Learned(NamedTuple):
     sink_H: jax.Array | None
 
 
-@partial(jax.jit, static_argnames="cap", inline=True)
-def kernel(
-    q_BQHC, k_BKHC, v_BKHC, layer: Layer, sink_H: jax.Array | None, cap: float | None
-) -> jax.Array:
-    """softmax(q k / sqrt(C) + bias) v over visible keys, [B, Q, H, C]; q and k are rotated."""
-    plan, q, k = plan_of(layer, cap), layer.q, layer.k
+def refuses(layer: Layer) -> str:
+    """Why this kernel does not take the method of a layer; "" if it does."""
+
+    def of_bias(traced: TracedBias) -> str:
+        return "a bias of many operations" if reading(traced).heavy and layer.chosen else ""
+
+    return refused_method(layer, of_bias)
+
+
+def refuses_call(q_BQHC, k_BKGC, v_BKGC, options: ScoreOptions) -> str:
+    """It takes all arrays and options."""
+    return ""
+
+
+def fits(layer: Layer) -> bool:
+    """It takes tokens in any order."""
+    return True
+
+
+@partial(jax.jit, inline=True)
+def kernel(q_BQHC, k_BKHC, v_BKHC, layer: Layer, options: ScoreOptions) -> jax.Array:
+    """softmax(q k / sqrt(C) + bias) v over visible keys, see `interface.Kernel`."""
+    plan, q, k = plan_of(layer, options.cap), layer.q, layer.k
     traced, numbers, row_BHN = None, None, layer.row_BHN
     if layer.encoding.bias is not None:
         placed = jax.tree.map(lambda x: fill(x, plan.keys), (q.placed, k.placed))
@@ -71,7 +90,7 @@ def kernel(
     ranges, q_mask, k_mask = block_ranges(plan, q, k)
     steering = ranges, _unmasked_blocks(plan, ranges)
     qkv = (_filled_channels(fill(x, plan.queries)) for x in (q_BQHC, k_BKHC, v_BKHC))
-    learned = Learned(row_BHN, numbers, fade_BHK, sink_H)
+    learned = Learned(row_BHN, numbers, fade_BHK, options.sink_H)
     o_BQHC: jax.Array = _attention(plan, traced, *qkv, learned, steering, q_mask, k_mask)
     return o_BQHC[:, : q_BQHC.shape[1], :, : v_BKHC.shape[3]]
 
