@@ -15,7 +15,7 @@ _target = jax.make_user_context(None)  # a part of the keys of `jax.jit`'s cache
 # What a GPU's kernels are written in. JAX 0.11 deprecates it, and 0.12 warns at every call.
 TRITON = "jax.experimental.pallas.triton"
 # The fused kernels that may be asked for by name, modules of `attention.kernels`.
-KERNELS = {"cpu": ("tpu",), "gpu": ("cudnn", "triton"), "tpu": ("splash", "tpu")}
+KERNELS = {"cpu": ("tpu",), "gpu": ("cudnn", "triton", "mosaic"), "tpu": ("splash", "tpu")}
 VECTOR_MEMORY = dict.fromkeys(("TPU v2", "TPU v3", "TPU v4", "TPU v4 lite"), 12 * 2**20)
 VECTOR_MEMORY_ELSEWHERE = 96 * 2**20
 
@@ -82,9 +82,9 @@ def kernel_names(measured: bool) -> tuple[str, ...]:
     backend, *_, kernel = target()
     if kernel:
         return (kernel,)
-    if backend == "gpu" and lacks_triton():
-        return ("cudnn",)
-    return KERNELS[backend] if measured or backend == "gpu" else ("tpu",)
+    if backend == "gpu":  # Mosaic's are not measured yet
+        return ("cudnn", "mosaic" if lacks_triton() else "triton")
+    return KERNELS[backend] if measured else ("tpu",)
 
 
 def interpreted() -> bool:

@@ -172,7 +172,7 @@ def _forward(
     if learned.sink_H is not None:
         log_BHQ, before = jnp.logaddexp(log_BHQ, learned.sink_H[None, :, None]), log_BHQ
         share_BQH1 = jnp.exp(before - log_BHQ).swapaxes(1, 2)[..., None]
-        o_BQHC = (o_BQHC * share_BQH1).astype(o_BQHC.dtype)
+        o_BQHC = (o_BQHC.astype(jnp.float32) * share_BQH1).astype(o_BQHC.dtype)
     return o_BQHC, (inputs, steering, o_BQHC, log_BHQ, learned.sink_H)
 
 
@@ -253,12 +253,12 @@ def _number_gradients(programs: Programs, call: Callable, inputs: Inputs, count:
             size, parts = x.shape[axis], []
             for start in range(0, size if floats(x) else 0, TOGETHER):
                 group = range(first + start, first + min(start + TOGETHER, size))
-                shape = (count, len(group)) if axis == 1 else (len(group), queries)
+                shape = batch, heads, len(group), queries
                 body = partial(programs.numbers, group)
-                parts += call(body, count, ((batch, heads, *shape), x.dtype))
+                parts += call(body, count, (shape, x.dtype))
             first += size
             if axis == 1:
-                parts = [d_BHIN.sum(axis=(0, 2)) for d_BHIN in parts]
+                parts = [d_BHNQ.sum(axis=(0, 3)) for d_BHNQ in parts]
             joined = jnp.concatenate(parts, axis=axis) if parts else None
             gradients.append(None if joined is None else sum_to(joined[None], x[None])[0])
     return Numbers(d_whole, d_q, [None] * len(numbers.k))

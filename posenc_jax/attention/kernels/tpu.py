@@ -110,7 +110,8 @@ def _forward(plan: Plan, bias, q_BHCQ, k_BHCK, v_BHCK, learned, ranges, q_mask, 
     o_BHCQ, log_BH1Q = grid.call("forward", tpu_blocks.forward, outputs, scratch)
     if learned.sink_H is not None:
         log_BH1Q, before = jnp.logaddexp(log_BH1Q, learned.sink_H[None, :, None, None]), log_BH1Q
-        o_BHCQ = (o_BHCQ * jnp.exp(before - log_BH1Q)).astype(o_BHCQ.dtype)
+        share_BH1Q = jnp.exp(before - log_BH1Q)
+        o_BHCQ = (o_BHCQ.astype(jnp.float32) * share_BH1Q).astype(o_BHCQ.dtype)
     return o_BHCQ, (inputs, ranges, o_BHCQ, log_BH1Q, learned.sink_H)
 
 

@@ -101,10 +101,9 @@ def gradient_of_row(program: TritonProgram, n, d_row) -> None:
 
 
 def gradient_of_numbers(group: Sequence[int], program: TritonProgram, i, d_numbers) -> None:
-    """Writes the gradients of a group of the numbers that a traced bias reads, of one query block.
+    """Writes the gradients of a group of the numbers that a traced bias reads, [N, Q], of a block.
 
-    group:     their places among all numbers, those of parameters first.
-    d_numbers: of `Numbers.whole`, [B, H, I, N], or of `Numbers.q`, [B, H, N, Q].
+    group: their places among all numbers, those of parameters first.
     """
     (leaves, tree), q = jax.tree.flatten(_numbers(program, i)), program.queries(i)
 
@@ -119,12 +118,8 @@ def gradient_of_numbers(group: Sequence[int], program: TritonProgram, i, d_numbe
 
     start = [jnp.zeros((program.plan.queries, 1), leaves[n].dtype) for n in group]
     sums = jax.lax.fori_loop(program.ranges.first_I[i], program.ranges.end_I[i], visit, start)
-    of_params = group[0] < sum(x.shape[1] for x in program.inputs.numbers.whole)
     for number, d_Q1 in enumerate(sums):
-        if of_params:
-            d_numbers[program.b, program.h, i, number] = d_Q1.sum()
-        else:
-            d_numbers[program.b, program.h, number, program.at(i)] = d_Q1[:, 0]
+        d_numbers[program.b, program.h, number, program.at(i)] = d_Q1[:, 0]
 
 
 def _over_keys(program: TritonProgram, i, visit, state) -> Any:

@@ -224,3 +224,19 @@ def test_a_bias_that_unstacks_its_positions():
         np.testing.assert_allclose(outputs(bias, "kernel"), wanted, atol=1e-5)
     swapped = lambda params, q, k, dims: bias(params, q[..., ::-1], k[..., ::-1], dims)
     assert np.abs(outputs(swapped, "dense") - wanted).max() > 0.1, "control"
+
+
+@pytest.mark.parametrize("target", ["cpu", "gpu"])
+def test_a_sink_beside_bfloat16(target):
+    """Its share is float32, which strict promotion of dtypes does not multiply by bfloat16."""
+    q, k, v = jax.random.normal(jax.random.key(0), (3, 1, 24, 2, 8), jnp.bfloat16)
+    sink_H = jnp.array([1.0, -1.0])
+
+    def outputs(form, **options):
+        layer = frame(Encoding(), {}, full(1, 24), DIMS, form=form).layer(0)
+        return attend(q, k, v, layer, **options).astype(jnp.float32)
+
+    wanted = outputs("dense", sink_H=sink_H)
+    with compile_for(target):
+        np.testing.assert_allclose(outputs("kernel", sink_H=sink_H), wanted, atol=0.02)
+    assert np.abs(outputs("dense") - wanted).max() > 0.1, "control"
