@@ -58,10 +58,9 @@ class Programs(NamedTuple):
     forward:  the output, [B, Q, H, C], and the logarithm of each query's sum, [B, H, Q].
     queries:  gradients of queries, [B, Q, H, C], and of sums up to them.
     keys:     gradients of keys and of values for each head of queries, and of sums after keys.
-    row:      the gradient of a row of offsets, in parts, see `row_in_sums`.
-    numbers:  those of a group of the numbers that a traced bias reads.
-    row_in_sums: whether `row` makes of a diagonal of blocks the sums along its diagonals, [2 size];
-      else the sum of its blocks, [size, size].
+    row:      the gradient of a row of offsets, of each diagonal of blocks the sums along its
+      diagonals, [B, H, I + J - 1, 2 size].
+    numbers:  those of a group of the numbers that a traced bias reads, [B, H, N, Q].
     """
 
     call: Callable
@@ -70,7 +69,6 @@ class Programs(NamedTuple):
     keys: Callable
     row: Callable
     numbers: Callable
-    row_in_sums: bool
 
 
 def refuses(layer: Layer) -> str:
@@ -218,26 +216,13 @@ def _row_gradient(programs: Programs, call: Callable, inputs: Inputs, steering) 
     """
     (batch, _, heads, _), size = inputs.q.shape, inputs.row.shape[2] // sum(_counts(steering))
     diagonals = sum(_counts(steering)) - 1
-    shape = batch, heads, diagonals, *([2 * size] if programs.row_in_sums else [size, size])
+    shape = batch, heads, diagonals, 2 * size
     (d_BHN,) = call(programs.row, diagonals, (shape, jnp.float32))
-    if not programs.row_in_sums:
-        d_BHN = _along_diagonals(d_BHN)
     not_padded, after = [(0, 0)] * 2, [(0, 1), (0, 0)]
     first, second = d_BHN[..., :size], d_BHN[..., size:]
     row_BHN = jnp.pad(first, not_padded + after)
     row_BHN = row_BHN + jnp.pad(second, [*not_padded, after[0][::-1], after[1]])
     return sum_to(row_BHN.reshape(batch, heads, -1), inputs.row)
-
-
-def _along_diagonals(d_BHNQK: jax.Array) -> jax.Array:
-    """[..., Q, Q] to [..., 2 Q]: entry n is the sum where Q - 1 - row + column is n.
-
-    Rows of 2 Q - 1, read as rows of 2 Q, move by one to the left from each to the next.
-    """
-    size, lead = d_BHNQK.shape[-1], d_BHNQK.shape[:-2]
-    wide = jnp.pad(d_BHNQK, [(0, 0)] * (len(lead) + 1) + [(size - 1, 0)])
-    flat = jnp.pad(wide.reshape(*lead, -1), [(0, 0)] * len(lead) + [(0, size)])
-    return flat.reshape(*lead, size, 2 * size).sum(axis=-2)
 
 
 def _number_gradients(programs: Programs, call: Callable, inputs: Inputs, count: int) -> Numbers:

@@ -3,6 +3,7 @@
 They are interpreted where there is no GPU, which is slow and for tests.
 """
 
+import importlib.metadata
 from collections.abc import Callable
 from functools import partial
 
@@ -25,7 +26,8 @@ from posenc_jax.backends.target import interpreted, target
 from posenc_jax.meshes import vary_alike
 
 WIDEST = 128  # channels of a head
-MISCOMPILED = 12080, 12091  # versions of CUDA, from and to
+MISCOMPILED = 12080, 13000  # versions of CUDA, 12.8.0 and 13.0.0
+MENDED = 12, 9, 86  # version of ptxas, of CUDA 12.9.1
 HOPPER = "9."  # how its compute capability begins
 
 
@@ -37,20 +39,28 @@ def refuses(layer: Layer) -> str:
         return f"a GPU of compute capability {capability}{lacking}; the kernel is for {HOPPER}x"
     if layer.chosen and not target().kernel:
         return "form='auto', since the kernel for a Hopper GPU was not measured yet"
-    if layer.causal and (version := _miscompiled()):
-        return f"causal attention with CUDA {version}, whose ptxas compiles it wrongly"
+    if layer.causal and (cuda := _miscompiled()):
+        return f"causal attention with CUDA {cuda}, whose ptxas compiles it wrongly"
     return gpu.refuses(layer)
 
 
-def _miscompiled() -> int:
-    """The version of CUDA, as 12080 of 12.8, if its ptxas compiles causal masks wrongly; else 0.
+def _miscompiled() -> str:
+    """The version of CUDA, such as "12.8", if its ptxas compiles causal masks wrongly; else "".
 
-    JAX's own attention in Mosaic refuses the same versions.
+    JAX's own attention in Mosaic refuses the same versions, from 12.8.0 to before 12.9.1. CUDA's
+    runtime does not tell 12.9.0 from 12.9.1; the package of ptxas does.
     """
     if interpreted() or cuda_versions is None:
-        return 0
+        return ""
     version = cuda_versions.cuda_runtime_get_version()
-    return version if MISCOMPILED[0] <= version < MISCOMPILED[1] else 0
+    if not MISCOMPILED[0] <= version < MISCOMPILED[1]:
+        return ""
+    try:
+        ptxas = importlib.metadata.version("nvidia-cuda-nvcc-cu12")
+    except importlib.metadata.PackageNotFoundError:
+        ptxas = ""
+    mended = ptxas and tuple(map(int, ptxas.split(".")[:3])) >= MENDED
+    return "" if mended else f"{version // 1000}.{version % 1000 // 10}"
 
 
 def refuses_call(q_BQHC, k_BKGC, v_BKGC, options: ScoreOptions) -> str:
@@ -113,5 +123,4 @@ PROGRAMS = gpu.Programs(
     blocks.backward_of_keys,
     blocks.gradient_of_row,
     blocks.gradient_of_numbers,
-    row_in_sums=False,
 )

@@ -17,6 +17,7 @@ from posenc_jax.attention.kernels.block_ranges import meet
 from posenc_jax.attention.kernels.gpu_bias import bias_of_blocks
 from posenc_jax.attention.kernels.mosaic_operations import (
     SIZE,
+    along_diagonals,
     in_plain_operations,
     plus_product,
     products,
@@ -151,7 +152,7 @@ def gradient_of_values(program: MosaicProgram, j, dv) -> None:
 
 
 def gradient_of_row(program: MosaicProgram, n, d_row) -> None:
-    """Writes the sum of the logits' gradients of a diagonal of blocks, [Q, K].
+    """Writes the part [2 x 64] of a row's gradient that one diagonal of blocks has.
 
     Program n has the pairs of blocks whose biases begin at the row's block n.
     """
@@ -162,10 +163,10 @@ def gradient_of_row(program: MosaicProgram, n, d_row) -> None:
     pair = lambda sides, i: Pair(program, sides, i, i - back, False)
     visit = lambda pair, masked, sum_QK: sum_QK + _gradients(pair, masked)[1]
     start, output = jnp.zeros((SIZE, SIZE), jnp.float32), d_row.at[program.b, program.h, n]
-    _over(
-        program.pair(back, 0), [(first, end, True)], visited, pair, visit, start,
-        lambda sum_QK: [sum_QK], [output], lambda i: meet(program.ranges, i, i - back),
-    )  # fmt: skip
+    finish = lambda sum_QK: [along_diagonals(sum_QK)]
+    meets = lambda i: meet(program.ranges, i, i - back)
+    runs = [(first, end, True)]
+    _over(program.pair(back, 0), runs, visited, pair, visit, start, finish, [output], meets)
 
 
 def gradient_of_numbers(group: Sequence[int], program: MosaicProgram, i, d_numbers) -> None:

@@ -76,6 +76,46 @@ def unrolled(window: Any, keys_first: bool) -> jax.Array:
     return read(window)  # pyright: ignore[reportCallIssue] - the decorator gives the context
 
 
+def along_diagonals(x_QK: jax.Array) -> jax.Array:
+    """A block [64, 64] to [2 x 64]: entry n is the sum where 63 - row + column is n."""
+    if interpreted():
+        # Rows of 127 numbers, read as rows of 128, move by one to the left from each to the next.
+        wide = jax.lax.pad(x_QK, jnp.float32(0), [(0, 0, 0), (SIZE - 1, 0, 0)])
+        flat = jax.lax.pad(wide.reshape(-1), jnp.float32(0), [(0, SIZE, 0)])
+        return flat.reshape(SIZE, 2 * SIZE).sum(axis=0)
+    from jax.experimental.mosaic import gpu as mgpu
+    from jaxlib.mlir import ir
+    from jaxlib.mlir.dialects import arith, memref
+
+    layout = plgpu.Layout.WG_STRIDED((2 * SIZE,), vec_size=1)
+    line = plgpu.ShapeDtypeStruct((2 * SIZE,), jnp.float32, layout=layout)
+
+    @plgpu.inline_mgpu(arg_types=(plgpu.Layout.WGMMA, plgpu.RefType()), return_type=line)
+    def through_memory(_, x_QK, room) -> Any:
+        x_QK.store_untiled(room, optimized=False)
+        mgpu.warpgroup_barrier()  # threads read what others have written
+        index = ir.IndexType.get()
+        number = lambda n: arith.constant(index, n)
+
+        def entry(zero, place):
+            total = zero
+            for row in range(SIZE):
+                column = arith.addi(place[0], number(row - SIZE + 1))
+                inside = arith.cmpi(arith.CmpIPredicate.ult, column, number(SIZE))
+                safe = arith.select(inside, column, number(0))
+                value = memref.load(room, [number(row), safe])
+                total = arith.addf(total, arith.select(inside, value, zero))
+            return total
+
+        zeros = mgpu.FragmentedArray.splat(
+            mgpu.c(0.0, ir.F32Type.get()), (2 * SIZE,), layout.to_mgpu()
+        )
+        return zeros.foreach(entry, create_array=True)
+
+    run = lambda room: through_memory(x_QK, room)  # pyright: ignore[reportCallIssue]
+    return pl.run_scoped(run, plgpu.SMEM((SIZE, SIZE), jnp.float32))
+
+
 # What Mosaic GPU has no rule for, in operations that it has.
 PLAIN = {
     "add_any": jnp.add,

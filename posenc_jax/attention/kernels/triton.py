@@ -68,5 +68,4 @@ PROGRAMS = Programs(
     blocks.backward_of_keys,
     blocks.gradient_of_row,
     blocks.gradient_of_numbers,
-    row_in_sums=True,
 )
