@@ -45,6 +45,8 @@ TOLERANCE = 0.1
 BEGIN, END = "<!-- table: python scripts/compile_for.py -->", "<!-- end of table -->"
 BEGIN_MODELS = "<!-- table of language models: python scripts/compile_for.py -->"
 END_MODELS = "<!-- end of table of language models -->"
+BEGIN_MOSAIC = "<!-- table of kernels in Mosaic: python scripts/compile_for.py -->"
+END_MOSAIC = "<!-- end of table of kernels in Mosaic -->"
 UTILIZATIONS = (0.2, 0.4)  # of a chip's peak in bfloat16
 SIZES = ("arguments", "outputs", "temporary", "collectives")  # what --check compares
 
@@ -250,6 +252,23 @@ def models_table(raw: Mapping[str, Any]) -> str:
     return "\n".join(map(_line, rows))
 
 
+def mosaic_table(raw: Mapping[str, Any]) -> str:
+    """Returns the table of kernels in Mosaic in Markdown: the most that a thread of each takes."""
+    most: dict[tuple[str, str], list[tuple[int, int, str]]] = {}
+    for record in raw.values():
+        for name, program in record["programs"].items():
+            _, method, *_, head = name.split("/")
+            for kernel, numbers in program.get("kernels", {}).items():
+                most.setdefault((kernel, head), []).append((*numbers, method))
+    head = ["kernel", "channels", "registers", "bytes spilled", "of"]
+    rows = [head, ["---"] * len(head)]
+    for (kernel, channels), programs in sorted(most.items()):
+        registers, _, method = max(programs)
+        spilled = max(program[1] for program in programs)
+        rows.append([f"`{kernel}`", channels, str(registers), str(spilled), method])
+    return "\n".join(map(_line, rows))
+
+
 def _hours(hours: float) -> str:
     return f"{hours:,.1f}" if hours >= 1 else f"{hours:.2f}"
 
@@ -310,6 +329,7 @@ def main() -> None:
             page = ROOT / "docs" / "accelerators.md"
             replace_between(page, table(raw), BEGIN, END)
             replace_between(page, models_table(raw), BEGIN_MODELS, END_MODELS)
+            replace_between(page, mosaic_table(raw), BEGIN_MOSAIC, END_MOSAIC)
 
 
 if __name__ == "__main__":
