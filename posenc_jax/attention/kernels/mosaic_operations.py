@@ -55,8 +55,8 @@ def unrolled(window: Any, keys_first: bool) -> jax.Array:
         block_QK = jax.lax.slice(lines, [0, 0], [SIZE, SIZE])
         return block_QK.T if keys_first else block_QK
     from jax.experimental.mosaic import gpu as mgpu
-    from jaxlib.mlir import ir
-    from jaxlib.mlir.dialects import arith, memref
+    from jax.extend.mlir import ir
+    from jax.extend.mlir.dialects import arith, memref
 
     block = plgpu.ShapeDtypeStruct((SIZE, SIZE), jnp.float32, layout=plgpu.Layout.WGMMA)
 
@@ -84,8 +84,8 @@ def along_diagonals(x_QK: jax.Array) -> jax.Array:
         flat = jax.lax.pad(wide.reshape(-1), jnp.float32(0), [(0, SIZE, 0)])
         return flat.reshape(SIZE, 2 * SIZE).sum(axis=0)
     from jax.experimental.mosaic import gpu as mgpu
-    from jaxlib.mlir import ir
-    from jaxlib.mlir.dialects import arith, memref
+    from jax.extend.mlir import ir
+    from jax.extend.mlir.dialects import arith, memref
 
     layout = plgpu.Layout.WG_STRIDED((2 * SIZE,), vec_size=1)
     line = plgpu.ShapeDtypeStruct((2 * SIZE,), jnp.float32, layout=layout)
