@@ -38,6 +38,7 @@ ENVIRONMENT = {"XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
 FORMS = {"kernel": 16384, "blockwise": 16384, "dense": 1024}  # compared, up to so many tokens
 STEPS = {"kernel": ("rope", "alibi", "t5", "fire", "fox"),
          "blockwise": ("rope", "fire", "transformer_xl")}  # fmt: skip
+IN_MOSAIC = {"kernel": "mosaic"}  # a name of `backends.target.KERNELS`
 LATEST = 1.5  # of the seconds to begin in: what is not ready, or measures longer, is left out
 UNTUNED = "--xla_gpu_autotune_level=0"  # XLA does not compile many kernels to time them
 
@@ -141,6 +142,20 @@ def board(quick: bool) -> dict[str, dict[str, Any]]:
     return {argument: {"part": "board", "methods": argument, "fields": few, "flags": UNTUNED}}
 
 
+def hopper(quick: bool) -> dict[str, dict[str, Any]]:
+    """Our kernels for a Hopper GPU beside those in Triton, cuDNN's and PyTorch's: a short list."""
+    lengths = [64] if quick else [4096, 16384]
+    ours = {
+        f"posenc_jax, {name}, in Mosaic": {**_ours("kernel", name, lengths, quick), **IN_MOSAIC}
+        for name in ("nope", "alibi", "kerple_log", "t5", "window", "fox")
+    }
+    fire = {**_ours("kernel", "fire", lengths[-1:], quick), **IN_MOSAIC}
+    contest = _attention(lengths, quick)
+    others = ("jax.nn, cuDNN, no bias", "posenc_jax, alibi", "posenc_jax, t5",
+              "PyTorch flex_attention, ALiBi")  # fmt: skip
+    return {**{name: contest[name] for name in others}, **ours, "posenc_jax, fire, in Mosaic": fire}
+
+
 PARTS: dict[str, tuple[Callable[[bool], dict[str, dict[str, Any]]], int]] = {
     "attention": (attention, 3),
     "long": (long, 3),
@@ -150,6 +165,7 @@ PARTS: dict[str, tuple[Callable[[bool], dict[str, dict[str, Any]]], int]] = {
     "steps": (steps, 2),
     "seeds": (seeds, 2),
     "board": (board, 1),
+    "hopper": (hopper, 3),
 }  # what makes the jobs, and in how many rounds they are measured
 
 
@@ -246,7 +262,12 @@ def machine() -> dict[str, str]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--only", default=",".join(PARTS), help="parts, with commas between them")
+    parser.add_argument(
+        "--only",
+        default=",".join(PARTS),
+        metavar="PART,...",
+        help="parts, with commas between them",
+    )
     parser.add_argument("--quick", action="store_true", help="small sizes, on any machine")
     parser.add_argument("--seconds", type=float, default=600.0, help="to begin to compile in")
     parser.add_argument("--to", type=Path, default=ROOT, metavar="DIR",

@@ -45,6 +45,8 @@ TOLERANCE = 0.1
 BEGIN, END = "<!-- table: python scripts/compile_for.py -->", "<!-- end of table -->"
 BEGIN_MODELS = "<!-- table of language models: python scripts/compile_for.py -->"
 END_MODELS = "<!-- end of table of language models -->"
+BEGIN_MOSAIC = "<!-- table of kernels in Mosaic: python scripts/compile_for.py -->"
+END_MOSAIC = "<!-- end of table of kernels in Mosaic -->"
 UTILIZATIONS = (0.2, 0.4)  # of a chip's peak in bfloat16
 SIZES = ("arguments", "outputs", "temporary", "collectives")  # what --check compares
 
@@ -54,6 +56,7 @@ def compile_one(chip: str, name: str, known_key: str) -> dict[str, Any]:
 
     arguments, outputs, temporary: bytes on one chip; outputs without those that reuse arguments.
     collectives: kind -> [number, bytes of all, bytes of the largest].
+    kernels: of those in Mosaic, name -> [registers, bytes spilled], see `mosaic_kernels`.
     cpu_seconds: of all threads, for compiling.
     """
     from posenc_jax.backends.target import compile_for
@@ -61,7 +64,8 @@ def compile_one(chip: str, name: str, known_key: str) -> dict[str, Any]:
     from scripts.accelerators.programs import programs
 
     program, kind = programs()[name], COMPILED[chip]
-    with compile_for(kind.backend, chips.devices(kind, program.chips)):
+    on = chips.devices(kind, program.chips)
+    with compile_for(kind.backend, on), chips.traced_for(kind, on[0]):
         lowered = program.lower()
         versions = [importlib.metadata.version(package) for package in kind.packages]
         text = "\n".join([chip, *versions, lowered.as_text()])
@@ -102,7 +106,25 @@ def compile_apart(chip: str, name: str, known_key: str, seconds: float) -> dict[
             line for line in ended.stderr.splitlines() if re.match(r"[\w.]+(Error|Exception)", line)
         ]
         return {"failed": errors[-1][:200] if errors else f"status {ended.returncode}"}
-    return json.loads(ended.stdout.splitlines()[-1])
+    record = json.loads(ended.stdout.splitlines()[-1])
+    kernels = mosaic_kernels(ended.stderr + ended.stdout)
+    return {**record, "kernels": kernels} if kernels and "failed" not in record else record
+
+
+def mosaic_kernels(said: str) -> dict[str, list[int]]:
+    """Returns the most registers of a thread, and bytes that it spills, of each kernel in Mosaic.
+
+    said: what ptxas says of all kernels; "1 bytes smem" is not what a kernel asks for when it runs.
+    """
+    kernels: dict[str, list[int]] = {}
+    for name, text in re.findall(
+        r"entry function '(\w+)_mosaic_gpu_kernel'(.*?)registers", said, re.S
+    ):
+        numbers = [int(re.findall(pattern, text)[-1])
+                   for pattern in (r"Used (\d+)", r"(\d+) bytes spill stores")]  # fmt: skip
+        before = kernels.setdefault(name, [0, 0])
+        kernels[name] = [max(pair) for pair in zip(before, numbers, strict=True)]
+    return kernels
 
 
 def versions(chip: str) -> dict[str, str]:
@@ -132,6 +154,8 @@ def matching(chip: str, only: str) -> list[str]:
             return (form == "1") == (not COMPILED[chip].slices)
         if kind != "attention" or form == "dense":
             return True
+        if form == "mosaic":
+            return COMPILED[chip].backend == "gpu"
         with compile_for(COMPILED[chip].backend):
             return takes_form(method, form)
 
@@ -228,6 +252,23 @@ def models_table(raw: Mapping[str, Any]) -> str:
     return "\n".join(map(_line, rows))
 
 
+def mosaic_table(raw: Mapping[str, Any]) -> str:
+    """Returns the table of kernels in Mosaic in Markdown: the most that a thread of each takes."""
+    most: dict[tuple[str, str], list[tuple[int, int, str]]] = {}
+    for record in raw.values():
+        for name, program in record["programs"].items():
+            _, method, *_, head = name.split("/")
+            for kernel, numbers in program.get("kernels", {}).items():
+                most.setdefault((kernel, head), []).append((*numbers, method))
+    head = ["kernel", "channels", "registers", "bytes spilled", "of"]
+    rows = [head, ["---"] * len(head)]
+    for (kernel, channels), programs in sorted(most.items()):
+        registers, _, method = max(programs)
+        spilled = max(program[1] for program in programs)
+        rows.append([f"`{kernel}`", channels, str(registers), str(spilled), method])
+    return "\n".join(map(_line, rows))
+
+
 def _hours(hours: float) -> str:
     return f"{hours:,.1f}" if hours >= 1 else f"{hours:.2f}"
 
@@ -288,6 +329,7 @@ def main() -> None:
             page = ROOT / "docs" / "accelerators.md"
             replace_between(page, table(raw), BEGIN, END)
             replace_between(page, models_table(raw), BEGIN_MODELS, END_MODELS)
+            replace_between(page, mosaic_table(raw), BEGIN_MOSAIC, END_MOSAIC)
 
 
 if __name__ == "__main__":

@@ -181,7 +181,6 @@ def _attend(q_BQHC, k_BKGC, v_BKGC, layer: Layer, options: ScoreOptions, lse: bo
     if options.mask_BHQK is not None:
         layer = layer.counting(options.mask_BHQK)
     if layer.form == "kernel":
-        sink_H, cap = options.sink_H, options.cap
         not_rotated = q_BQHC, k_BKGC, v_BKGC
 
         def without_kernel():
@@ -192,7 +191,7 @@ def _attend(q_BQHC, k_BKGC, v_BKGC, layer: Layer, options: ScoreOptions, lse: bo
         if options.scale is not None:  # kernels divide by sqrt(C)
             q_BQHC = scaled(q_BQHC, options.scale * layer.dims.head**0.5)
         qkv = q_BQHC, k_BKGC, v_BKGC
-        return fused(*qkv, layer, sink_H, cap, without_kernel), None
+        return fused(*qkv, layer, options, without_kernel), None
     q, k, v, q_side, k_side, arranged = _sides(q_BQHC, k_BKGC, v_BKGC, layer, options)
     v = softmax.for_every_head(v, q.shape[2])
     options = _arranged(options, layer)

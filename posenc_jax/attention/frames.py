@@ -12,16 +12,11 @@ import numpy as np
 from jax.core import Tracer
 
 from posenc_jax import encoding as hooks
-from posenc_jax.attention.block_sizes import LANES
+from posenc_jax.attention import kernels
 from posenc_jax.attention.frame_tokens import checked_queries, frame_sides, placed_over
-from posenc_jax.attention.kernels import cudnn
-from posenc_jax.attention.kernels.traced_bias import trace
-from posenc_jax.attention.kernels.triton_bias import reading
 from posenc_jax.attention.layers import STATIC, Layer
 from posenc_jax.attention.tokens import Tokens
-from posenc_jax.backends.form_choice import holds, kernels_fit
-from posenc_jax.backends.target import TRITON, lacks_triton, tuned_for
-from posenc_jax.combinators import bias_name
+from posenc_jax.backends.form_choice import kernels_fit
 from posenc_jax.encoding import (
     Dims,
     Encoding,
@@ -416,7 +411,7 @@ def _form(layer: Layer) -> str:
             return "dense"
         raise ValueError(f"form: {form!r} does not take scores that read other keys; use 'dense'")
     if form == "kernel" and (reason := _kernel_refuses(layer)):
-        raise ValueError(f"form: 'kernel' does not take {reason}; use 'blockwise' or 'auto'")
+        raise ValueError(kernels.refusal(reason))
     if form != "auto":
         return form
     queries, keys = layer.sizes
@@ -428,33 +423,14 @@ def _form(layer: Layer) -> str:
 
 
 def _kernel_refuses(layer: Layer) -> str:
-    """Why the kernel, or `auto`, does not take the method; "" if it does."""
-    encoding, dims = layer.encoding, layer.dims
-    if lacks_triton():
-        if cudnn.has(layer):
-            return ""
-        return f"a GPU with this JAX, which has no {TRITON}, for what cuDNN does not have"
-    if encoding.walk is not None and not encoding.walk.summed:
-        return "a method that reads content block by block"
-    before = layer.self_attention and layer.causal and layer.mask_padding and layer.indexed
-    if encoding.walk is not None and not before:
-        return "sums of content, unless tokens see themselves and what is before them"
-    if encoding.bias is None or (encoding.relative and layer.straight is not None):
-        return ""
-    if tuned_for("tpu") and not holds(dims.heads, dims.head, LANES):
-        return f"a bias of {dims.heads} heads of {dims.head}: they do not fit in the chip's memory"
-    args = layer.params, layer.q.placed, layer.k.placed
-    layers = (at_layer(encoding, n, *args) for n in range(dims.layers))
-    for of_layer, *args in {of_layer[0]: of_layer for of_layer in layers}.values():
-        by_row = of_layer.relative and layer.straight is not None
-        if of_layer.bias is not None and not by_row:
-            try:
-                bias_fn = functools.partial(hooks.bias, of_layer)
-                traced = trace(bias_fn, dims, jnp.float32, *args)
-                if tuned_for("gpu") and reading(traced).heavy and layer.chosen:
-                    return "a bias of many operations"
-            except NotImplementedError as missing:
-                return f"the bias of {bias_name(of_layer)}, which uses {missing}"
+    """Why no kernel, or `auto`, takes the method in some layer; "" if they do."""
+    args = layer.encoding, layer.params, layer.q.placed, layer.k.placed
+    layers = (at_layer(args[0], n, *args[1:]) for n in range(layer.dims.layers))
+    for encoding, params, *placed in {of_layer[0]: of_layer for of_layer in layers}.values():
+        q, k = (side._replace(placed=x) for side, x in zip((layer.q, layer.k), placed, strict=True))
+        of_layer = dataclasses.replace(layer, encoding=encoding, params=params, q=q, k=k)
+        if reason := kernels.refuses(of_layer):
+            return reason
     return ""
 
 

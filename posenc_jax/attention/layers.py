@@ -18,7 +18,7 @@ from posenc_jax.attention.tokens import Tokens
 from posenc_jax.backends.barriers import once
 from posenc_jax.backends.form_choice import holds, most_dense_logits
 from posenc_jax.backends.skew import skew
-from posenc_jax.backends.target import tuned_for
+from posenc_jax.backends.target import kernel_names, tuned_for
 from posenc_jax.encoding import Dims, Encoding, Params, Placed, Table
 from posenc_jax.layout import Order, choose, rising
 from posenc_jax.meshes import partitioned
@@ -364,6 +364,7 @@ class Layer:
         """Queries and keys in a block."""
         if self.form == "kernel" and tuned_for("gpu"):
             least, most = GPU_BLOCK
+            least = most if "mosaic" in kernel_names(measured=self.chosen) else least
             size = 1 << (min(self.block, max(self.sizes), most) - 1).bit_length()
             return max(size, least), max(size, least)
         if self.form == "kernel":

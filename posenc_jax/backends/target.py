@@ -1,4 +1,4 @@
-"""What programs are compiled for: the backend, the chip, and whether Pallas' Triton is there.
+"""What programs are compiled for: the backend, the chip, and which fused kernels there are.
 
 Operations that a backend needs in another form are in the other modules of this package; which form
 of attention is better where is in `form_choice.py`.
@@ -14,6 +14,8 @@ import jax
 _target = jax.make_user_context(None)  # a part of the keys of `jax.jit`'s caches
 # What a GPU's kernels are written in. JAX 0.11 deprecates it, and 0.12 warns at every call.
 TRITON = "jax.experimental.pallas.triton"
+# The fused kernels that may be asked for by name, modules of `attention.kernels`.
+KERNELS = {"cpu": ("tpu",), "gpu": ("cudnn", "triton", "mosaic"), "tpu": ("splash", "tpu")}
 VECTOR_MEMORY = dict.fromkeys(("TPU v2", "TPU v3", "TPU v4", "TPU v4 lite"), 12 * 2**20)
 VECTOR_MEMORY_ELSEWHERE = 96 * 2**20
 
@@ -24,11 +26,14 @@ class Target(NamedTuple):
     backend: "cpu", "gpu" or "tpu".
     devices: of all processes; devices of a topology, for a machine that is not at hand.
     loops:   whether layers that are alike are a loop. XLA counts the operations of its body once.
+    kernel:  name of the fused kernel that alone is asked, see `KERNELS`; "": those measured to be
+      the fastest.
     """
 
     backend: str
     devices: tuple[Any, ...]
     loops: bool = True
+    kernel: str = ""
 
 
 def target() -> Target:
@@ -38,14 +43,20 @@ def target() -> Target:
 
 
 def compile_for(
-    backend: str, devices: Sequence[Any] = (), loops: bool = True
+    backend: str, devices: Sequence[Any] = (), loops: bool = True, kernel: str = ""
 ) -> AbstractContextManager[None]:
     """Traces and compiles what is inside for this backend, whatever machine this is.
 
     devices: by default those of this machine, which is enough to trace a program.
-    loops:   see `Target`.
+    loops, kernel: see `Target`.
+
+    ValueError: a kernel that the backend does not have.
     """
-    return _target(Target(backend, tuple(devices or jax.devices()), loops))
+    if kernel and kernel not in KERNELS[backend]:
+        raise ValueError(f"kernel: {kernel!r} is none of {backend}: {', '.join(KERNELS[backend])}")
+    if kernel == "triton" and lacks_triton():
+        raise ValueError(f"kernel: 'triton' needs {TRITON}, which this JAX has not")
+    return _target(Target(backend, tuple(devices or jax.devices()), loops, kernel))
 
 
 def tuned_for(backend: str) -> bool:
@@ -54,8 +65,26 @@ def tuned_for(backend: str) -> bool:
 
 
 def lacks_triton() -> bool:
-    """Whether what is traced now needs a part of Pallas for its kernels that this JAX has not."""
-    return tuned_for("gpu") and importlib.util.find_spec(TRITON) is None
+    """Whether this JAX has no Triton, which `attention.kernels.triton` is written in."""
+    return importlib.util.find_spec(TRITON) is None
+
+
+def compute_capability() -> str | None:
+    """Of the target's GPU, such as "9.0"; None where its devices are not GPUs."""
+    return getattr(target().devices[0], "compute_capability", None)
+
+
+def kernel_names(measured: bool) -> tuple[str, ...]:
+    """The fused kernels of the target, in the order in which they are asked.
+
+    measured: only such as were measured to be faster than the other forms of attention.
+    """
+    backend, *_, kernel = target()
+    if kernel:
+        return (kernel,)
+    if backend == "gpu":  # Mosaic's are not measured yet
+        return ("cudnn", "mosaic" if lacks_triton() else "triton")
+    return KERNELS[backend] if measured else ("tpu",)
 
 
 def interpreted() -> bool:

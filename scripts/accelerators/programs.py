@@ -15,6 +15,7 @@ from experiments.pretrained.measuring import forward
 from experiments.pretrained.run import spread
 from posenc_jax import Dims, attend, encodings, frame
 from posenc_jax.attention.frames import Form
+from posenc_jax.backends.target import compile_for, target
 from posenc_jax.encoding import Encoding
 from posenc_jax.lab import tasks
 from posenc_jax.lab.config.schema import EvalConfig, ModelConfig, TrainConfig
@@ -38,6 +39,7 @@ TOKENS_ELSEWHERE = 8192
 SHORT, MIDDLE, LONG = 256, 16384, 131072
 FAR = ("nope", "rope", "t5", "alibi", "kerple_log", "fox")  # compiled in blocks, long sequences
 NARROW = ("liere", "cope", "deberta", "swin_2d", "shaw", "rope")  # compiled for short sequences too
+HOPPER = ("nope", "rope", "alibi", "t5", "kerple_log", "window", "fox", "fire")  # in Mosaic
 STEPS = ("rope", "t5", "fox", "transformer_xl")  # methods whose training steps are compiled
 EXPERIMENTS = {  # those that train encodings one after another, and the method to compile
     **dict.fromkeys(("classification", "completion", "dna", "images"), "rope"),
@@ -74,8 +76,8 @@ class Program(NamedTuple):
 
 def programs() -> dict[str, Program]:
     """Returns all programs by their names."""
-    return {**_attention(), **_other_lengths(), **_steps(), **_evaluation(), **_experiments(),
-            **_reading(), **_language_models()}  # fmt: skip
+    return {**_attention(), **_other_lengths(), **_hopper(), **_steps(), **_evaluation(),
+            **_experiments(), **_reading(), **_language_models()}  # fmt: skip
 
 
 def forms() -> list[str]:
@@ -110,6 +112,27 @@ def _other_lengths() -> dict[str, Program]:
     }
 
 
+def _hopper() -> dict[str, Program]:
+    """Returns the programs of the kernels in Mosaic, for a GPU: see `HOPPER`."""
+    cases = [
+        *itertools.product(HOPPER, [TOKENS_ELSEWHERE], [HEAD]),
+        *itertools.product(("t5", "fox"), [TOKENS_ELSEWHERE], [2 * HEAD]),
+        *itertools.product(("alibi", "t5", "fox"), [LONG], [HEAD]),
+    ]
+    return {
+        f"attention/{name}/mosaic/{way}/{tokens}/{head}": Program(
+            partial(_in_mosaic, name, way == "backward", tokens, head)
+        )
+        for name, tokens, head in cases
+        for way in ("forward", "backward")
+    }
+
+
+def _in_mosaic(name: str, backward: bool, tokens: int, head: int) -> Any:
+    with compile_for("gpu", target().devices, kernel="mosaic"):
+        return attention(name, "kernel", backward, tokens, head)
+
+
 def _relative() -> list[str]:
     """Returns the relative and the rotary methods that read any position."""
     cards = map(encodings.card, sorted(encodings.CATALOG))
@@ -117,9 +140,9 @@ def _relative() -> list[str]:
     return [card.name for card in cards if card.kind in ("bias", "rotary")]
 
 
-def attention(name: str, form: str, backward: bool, tokens: int) -> Any:
+def attention(name: str, form: str, backward: bool, tokens: int, head: int = HEAD) -> Any:
     """Lowers one layer's attention over one sequence in bfloat16, or its gradients."""
-    dims = Dims(HEADS * HEAD, HEADS, HEAD, 1)
+    dims = Dims(HEADS * head, HEADS, head, 1)
     encoding, at = encoding_of(name), layout_of(name, tokens)
 
     def forward(params, x_BTD, q, k, v):
@@ -131,7 +154,7 @@ def attention(name: str, form: str, backward: bool, tokens: int) -> Any:
 
     params = jax.eval_shape(lambda: encoding.init(jax.random.key(0), dims))
     x_BTD = jax.ShapeDtypeStruct((1, tokens, dims.model), jnp.bfloat16)
-    x_BTHC = jax.ShapeDtypeStruct((1, tokens, HEADS, HEAD), jnp.bfloat16)
+    x_BTHC = jax.ShapeDtypeStruct((1, tokens, HEADS, head), jnp.bfloat16)
     arguments = whole((params, x_BTD, x_BTHC, x_BTHC, x_BTHC))
     run = jax.grad(loss, argnums=tuple(range(5))) if backward else forward
     return jax.jit(run).lower(*arguments)

@@ -66,12 +66,13 @@ def _errors(job: dict[str, Any], name: str) -> Callable[[], Any]:
 
 
 def both_ways(
-    name: str, dims: Dims, tokens: int, backend: str
+    name: str, dims: Dims, tokens: int, backend: str, kernel: str = ""
 ) -> Callable[[str], Callable[[], Any]]:
     """Returns a function that draws inputs for a form, compiles, and returns a call that computes.
 
     The call returns the output and all gradients of two sequences, of which one ends in padding;
     those of padding are 0. The form "reference" is "dense" in float32. Each form is compiled once.
+    kernel: name of the one that alone is asked, see `backends.target.KERNELS`.
     """
     real_BT = jnp.arange(tokens)[None] < jnp.array([[tokens], [tokens // 2]])
     at = layout_of(name, tokens)
@@ -93,7 +94,7 @@ def both_ways(
         inputs = _inputs(name, dims, 2, tokens)
         *inputs, g = jax.tree.map(lambda x: _cast(x, "float32" if exact else DTYPE), inputs)
         precision = jax.default_matmul_precision("highest" if exact else None)
-        with compile_for(backend, jax.devices()[:1]), precision:
+        with compile_for(backend, jax.devices()[:1], kernel=kernel), precision:
             if form not in compiled:
                 compiled[form] = run.lower("dense" if exact else form, g, *inputs).compile()
         return lambda: compiled[form](g, *inputs)

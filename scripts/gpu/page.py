@@ -46,6 +46,10 @@ STEPS = """## A training step
 Milliseconds of a step of a decoder of 12 layers of width 768 on 8 windows of 2,048 bytes in
 bfloat16, by the form of attention, and thousands of bytes that it learns from in a second.
 """
+HOPPER = """## The kernels for a Hopper GPU
+
+As in the first table: kernels in Mosaic, which are asked by name alone, beside those in Triton.
+"""
 BOARD = """## The leaderboard
 
 Trainings of the board in an hour: these methods on copying, of 3 learning rates and then of 5
@@ -63,7 +67,7 @@ def page(raw: Mapping[str, Any]) -> str:
     sections = {"attention": (ATTENTION, _attention), "long": (LONG, _attention),
                 "forms": (FORMS, _attention), "errors": (ERRORS, _errors),
                 "times": (TIMES, _times), "steps": (STEPS, _steps), "seeds": (SEEDS, _seeds),
-                "board": (BOARD, _board)}  # fmt: skip
+                "board": (BOARD, _board), "hopper": (HOPPER, _attention)}  # fmt: skip
     missing = [name for name in sections if name not in raw]
     notes = f"Not measured yet: {', '.join(missing)}.\n" if missing else ""
     parts = [HEAD_OF_PAGE.format(notes=notes)]

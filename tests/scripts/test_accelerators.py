@@ -179,3 +179,28 @@ def test_programs_compile_as_recorded():
     command = [COMPILER, "scripts/compile_for.py", "v5e", f"--only={CHECKED}", "--check"]
     ended = subprocess.run(command, capture_output=True, text=True, check=False)
     assert ended.returncode == 0, ended.stderr
+
+
+PTXAS = """
+ptxas info    : Compiling entry function 'forward_mosaic_gpu_kernel' for 'sm_90a'
+    0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads
+ptxas info    : Used 121 registers, used 2 barriers, 1 bytes smem
+ptxas info    : Compiling entry function 'backward_of_keys_mosaic_gpu_kernel' for 'sm_90a'
+    8 bytes stack frame, 4 bytes spill stores, 8 bytes spill loads
+ptxas info    : Used 255 registers, used 2 barriers, 1 bytes smem
+ptxas info    : Compiling entry function 'forward_mosaic_gpu_kernel' for 'sm_90a'
+    0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads
+ptxas info    : Used 90 registers, used 2 barriers, 1 bytes smem
+"""
+
+
+def test_registers_of_kernels_in_mosaic(raw):
+    """What ptxas says of each, and the most of each on the page."""
+    assert compile_for.mosaic_kernels(PTXAS) == {"forward": [121, 0], "backward_of_keys": [255, 4]}
+    assert compile_for.mosaic_table(raw) in PAGE.read_text("utf-8")
+    kernels = [p["kernels"] for p in raw["h100"]["programs"].values() if "kernels" in p]
+    assert len(kernels) > 20, "control"
+    spilling = {
+        kernel for numbers in kernels for kernel, (_, spilled) in numbers.items() if spilled
+    }
+    assert spilling <= {"gradient_of_numbers"}, "that of FIRE, which the page says"

@@ -87,4 +87,4 @@ def test_a_median_and_its_rate():
     assert "| us | 2.00 (52) | failed |" in page(raw)
     assert "- no memory was left beside the other contestants: us backward/4096\n" in page(raw)
     assert f"- {LATE}: us forward/1024, backward/1024\n" in page(raw)
-    assert "Not measured yet: long, forms, errors, times, steps, seeds, board." in page(raw)
+    assert "Not measured yet: long, forms, errors, times, steps, seeds, board, hopper." in page(raw)

@@ -50,6 +50,28 @@ def test_what_fails_or_is_late_is_named(monkeypatch, capsys):
     assert "not begun in time" in capsys.readouterr().out
 
 
+def test_a_new_start_checks_what_is_left(tmp_path, monkeypatch, capsys):
+    """What was right is kept, also of a start that was stopped; what was wrong is checked again."""
+    calls, file = [], tmp_path / "errors.json"
+    errors = {"output": 1e-3, "gradient": 1e-3}
+    right = {"kernel": errors, "dense": errors}
+    wrong = right | {"kernel": {"output": 1e-2, "gradient": 1e-2}}
+
+    def checked(case, backend, until, kernel):
+        calls.append((case[0], backend, kernel))
+        return check_kernels.Row(*case, wrong if case[0] == "alibi" and len(calls) < 3 else right)
+
+    monkeypatch.setattr(check_kernels, "checked", checked)
+    run = ["--only=nope,alibi", "--kernel=mosaic", f"--keep={file}"]
+    assert check_kernels.main(run) == 1
+    assert sorted(calls) == [("alibi", "gpu", "mosaic"), ("nope", "gpu", "mosaic")]
+    assert check_kernels.main(run) == 0
+    assert calls[2:] == [("alibi", "gpu", "mosaic")]
+    assert capsys.readouterr().out.count("2 of 2 kernels are right") == 1
+    assert check_kernels.main(run) == 0
+    assert len(calls) == 3, "control: nothing is left"
+
+
 def test_a_tpu_has_rows_of_splash_attention_and_patterns_must_match():
     actual = check_kernels.cases("rope,alibi,cope", "tpu")
     assert actual == [("rope", "kernel"), ("alibi", "kernel"), ("rope", "auto")]

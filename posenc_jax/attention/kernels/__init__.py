@@ -1,15 +1,34 @@
-"""Attention in fused kernels, which a bias enters: ours for a TPU and a GPU, JAX's and cuDNN's.
+"""Attention in fused kernels, which a bias enters: ours for a TPU and GPUs, JAX's and cuDNN's.
 
-README.md in this folder draws how ours are put together.
+`interface` says what each of them is asked; README.md draws how ours are put together.
 """
 
-from collections.abc import Callable
+import importlib
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import cast
 
 import jax
 
-from posenc_jax.attention.kernels import cudnn, tpu
+from posenc_jax.attention.kernels.interface import Kernel
 from posenc_jax.attention.layers import Layer
-from posenc_jax.backends.target import tuned_for
+from posenc_jax.attention.score_options import ScoreOptions
+from posenc_jax.backends.target import kernel_names
+
+
+def in_line(layer: Layer) -> list[Kernel]:
+    """The kernels of what programs are compiled for, in the order in which they are asked.
+
+    A module is imported here, since few programs need it.
+    """
+    names = kernel_names(measured=layer.chosen)
+    return [cast(Kernel, importlib.import_module(f"{__name__}.{name}")) for name in names]
+
+
+def refuses(layer: Layer) -> str:
+    """Why no kernel takes the method of a layer, as the last in line says it; "" if one does."""
+    reasons = [kernel.refuses(layer) for kernel in in_line(layer)]
+    return "" if "" in reasons else reasons[-1]
 
 
 def fused(
@@ -17,23 +36,38 @@ def fused(
     k_BKGC,
     v_BKGC,
     layer: Layer,
-    sink_H: jax.Array | None,
-    cap: float | None,
+    options: ScoreOptions,
     without_kernel: Callable[[], jax.Array],
 ) -> jax.Array:
-    """softmax(q k / sqrt(C) + bias) v over visible keys, [B, Q, H, C]; q and k are rotated.
+    """What `Kernel.kernel` returns, of the first in line that takes the arguments.
 
-    The kernel is that of what programs are compiled for: on a GPU cuDNN's where it fits, else ours
-    in Triton, or where JAX has none the result of `without_kernel`; on a TPU JAX's splash attention
-    where it fits and `form="auto"` chose the kernel, else ours. On a CPU ours for a TPU is
-    interpreted.
+    without_kernel: makes the same in another form of attention, for what none takes.
+
+    ValueError: the caller asked for a kernel, and none takes such arrays or options.
     """
-    if tuned_for("gpu"):
-        return cudnn.kernel(q_BQHC, k_BKGC, v_BKGC, layer, sink_H, cap, without_kernel)
-    if tuned_for("tpu") and layer.chosen:  # imported here, since few programs need it
-        from posenc_jax.attention.kernels import splash
+    reasons = []
 
-        kernel = splash.kernel
-    else:
-        kernel = tpu.kernel
-    return kernel(q_BQHC, k_BKGC, v_BKGC, layer, sink_H, cap)
+    def refused(kernel: Kernel) -> bool:
+        reason = kernel.refuses(layer) or kernel.refuses_call(q_BQHC, k_BKGC, v_BKGC, options)
+        reasons.append(reason)
+        return bool(reason)
+
+    takers = [kernel for kernel in in_line(layer) if not refused(kernel)]
+    if not takers and not layer.chosen:
+        raise ValueError(refusal(reasons[-1]))
+
+    def first(takers: Sequence[Kernel], q, k, v) -> jax.Array:
+        if not takers:
+            return without_kernel()
+        kernel, *others = takers
+        run = lambda q, k, v: kernel.kernel(q, k, v, layer, options)
+        if (fits := kernel.fits(layer)) is True:
+            return run(q, k, v)
+        return jax.lax.cond(fits, run, partial(first, others), q, k, v)
+
+    return first(takers, q_BQHC, k_BKGC, v_BKGC)
+
+
+def refusal(reason: str) -> str:
+    """The message of the error where a caller asked for a kernel."""
+    return f"form: 'kernel' does not take {reason}; use 'blockwise' or 'auto'"

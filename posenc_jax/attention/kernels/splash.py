@@ -1,8 +1,8 @@
-"""The kernels of a TPU: JAX's splash attention where nothing is added to the logits, else our own.
+"""JAX's splash attention for a TPU, where nothing is added to the logits.
 
-Splash attention, which its authors measure on chips, has softmax(q k) v over the keys of a query's
-segment, up to its column if attention is causal. Whether tokens are stored in their order is known
-when a program runs: a causal one holds both, and takes ours where they are not.
+Its authors measure it on chips. It has softmax(q k) v over the keys of a query's segment, up to its
+column if attention is causal. Whether tokens are stored in their order is known when a program
+runs: a causal one holds this and the next kernel, which it takes where they are not.
 """
 
 from functools import partial
@@ -16,32 +16,40 @@ from jax.experimental.pallas.ops.tpu.splash_attention.splash_attention_mask_info
 from posenc_jax.attention.block_plan import cut_tokens, fill, plan_of
 from posenc_jax.attention.block_sizes import LANES, to_whole
 from posenc_jax.attention.derivatives import not_differentiated
-from posenc_jax.attention.kernels.tpu import kernel as our_kernel
 from posenc_jax.attention.layers import Layer
+from posenc_jax.attention.score_options import ScoreOptions
 from posenc_jax.backends.target import interpreted
 
 BLOCK = 512  # queries and keys of a block, the default of MaxText
 
 
-def kernel(
-    q_BQHC, k_BKGC, v_BKGC, layer: Layer, sink_H: jax.Array | None, cap: float | None
-) -> jax.Array:
-    """softmax(q k / sqrt(C) + bias) v over visible keys, [B, Q, H, C]; q and k are rotated."""
-    ours = lambda q, k, v: our_kernel(q, k, v, layer, sink_H, cap)
+def refuses(layer: Layer) -> str:
+    """Why splash attention does not take the method of a layer; "" if it does."""
     plain = layer.encoding.bias is None and layer.encoding.walk is None
-    plain &= layer.mask_padding and layer.self_attention
-    plain &= sink_H is None  # whose gradient it sums in the arrays' dtype before JAX 0.12
-    # In `jax.shard_map`, splash attention does not say over which axes its output varies.
-    if not plain or jax.typeof(q_BQHC).manual_axis_type.varying:
-        return ours(q_BQHC, k_BKGC, v_BKGC)
-    theirs = lambda q, k, v: _splash(q, k, v, layer, cap)
-    if not layer.causal:
-        return theirs(q_BQHC, k_BKGC, v_BKGC)
-    in_order = (jnp.diff(layer.q.index_BT, axis=1) > 0).all()
-    return jax.lax.cond(in_order, theirs, ours, q_BQHC, k_BKGC, v_BKGC)
+    if plain and layer.mask_padding and layer.self_attention:
+        return ""
+    return "a bias, content, other keys or padding that is seen, with splash attention"
 
 
-def _splash(q_BTHC, k_BTGC, v_BTGC, layer: Layer, cap: float | None) -> jax.Array:
+def refuses_call(q_BQHC, k_BKGC, v_BKGC, options: ScoreOptions) -> str:
+    """Why splash attention does not take these arrays and options; "" if it does.
+
+    Sinks: it sums their gradient in the arrays' dtype before JAX 0.12. In `jax.shard_map` it does
+    not say over which axes its output varies.
+    """
+    if options.sink_H is not None or jax.typeof(q_BQHC).manual_axis_type.varying:
+        return "sinks, or devices of `jax.shard_map`, with splash attention"
+    return ""
+
+
+def fits(layer: Layer) -> jax.Array | bool:
+    """Whether tokens are stored in their order, which causal attention reads."""
+    return (jnp.diff(layer.q.index_BT, axis=1) > 0).all() if layer.causal else True
+
+
+def kernel(q_BTHC, k_BTGC, v_BTGC, layer: Layer, options: ScoreOptions) -> jax.Array:
+    """softmax(q k / sqrt(C)) v over visible keys, see `interface.Kernel`."""
+    cap = options.cap
     rows, time = q_BTHC.shape[:2]
     block = min(BLOCK, to_whole(time, LANES))
     segment_BT = jnp.broadcast_to(layer.q.segment_BT, (rows, time))

@@ -21,14 +21,17 @@ from posenc_jax.attention.block_plan import Plan, fill, plan_of
 from posenc_jax.attention.block_sizes import LANES
 from posenc_jax.attention.kernels import tpu_bias, tpu_blocks
 from posenc_jax.attention.kernels.block_ranges import BlockRanges, block_ranges
+from posenc_jax.attention.kernels.interface import refused_method
 from posenc_jax.attention.kernels.key_sums import feature_gradient, key_sums, summed_features
 from posenc_jax.attention.kernels.tpu_bias import Operands
 from posenc_jax.attention.kernels.tpu_blocks import Inputs, Sides
 from posenc_jax.attention.kernels.tpu_grid import Grid
 from posenc_jax.attention.kernels.traced_bias import TracedBias, floats, trace
 from posenc_jax.attention.layers import Layer
+from posenc_jax.attention.score_options import ScoreOptions
 from posenc_jax.attention.softmax import sink_gradient, sum_to
-from posenc_jax.backends.target import vector_memory
+from posenc_jax.backends.form_choice import holds
+from posenc_jax.backends.target import tuned_for, vector_memory
 
 
 class Learned(NamedTuple):
@@ -46,12 +49,30 @@ class Learned(NamedTuple):
     sink_H: jax.Array | None
 
 
-@partial(jax.jit, static_argnames="cap", inline=True)
-def kernel(
-    q_BQHC, k_BKHC, v_BKHC, layer: Layer, sink_H: jax.Array | None, cap: float | None
-) -> jax.Array:
-    """softmax(q k / sqrt(C) + bias) v over visible keys, [B, Q, H, C]; q and k are rotated."""
-    plan, row, q, k = plan_of(layer, cap), None, layer.q, layer.k
+def refuses(layer: Layer) -> str:
+    """Why this kernel does not take the method of a layer; "" if it does."""
+    dims = layer.dims
+    by_row = layer.encoding.relative and layer.straight is not None
+    traces = layer.encoding.bias is not None and not by_row
+    if traces and tuned_for("tpu") and not holds(dims.heads, dims.head, LANES):
+        return f"a bias of {dims.heads} heads of {dims.head}: they do not fit in the chip's memory"
+    return refused_method(layer, lambda traced: "")
+
+
+def refuses_call(q_BQHC, k_BKGC, v_BKGC, options: ScoreOptions) -> str:
+    """It takes all arrays and options."""
+    return ""
+
+
+def fits(layer: Layer) -> bool:
+    """It takes tokens in any order."""
+    return True
+
+
+@partial(jax.jit, inline=True)
+def kernel(q_BQHC, k_BKHC, v_BKHC, layer: Layer, options: ScoreOptions) -> jax.Array:
+    """softmax(q k / sqrt(C) + bias) v over visible keys, see `interface.Kernel`."""
+    plan, row, q, k = plan_of(layer, options.cap), None, layer.q, layer.k
     bias, operands = None, None
     fade_BHK = None if layer.encoding.walk is None else summed_features(layer, plan.keys)
     if layer.row_BHN is not None:
@@ -63,7 +84,7 @@ def kernel(
         operands = tpu_bias.operands(bias, layer.params, *placed)
     ranges, q_mask, k_mask = block_ranges(plan, q, k)
     tokens_last = lambda x: fill(x, plan.queries).transpose(0, 2, 3, 1)
-    learned = Learned(row, operands, fade_BHK, sink_H)
+    learned = Learned(row, operands, fade_BHK, options.sink_H)
     qkv = tokens_last(q_BQHC), tokens_last(k_BKHC), tokens_last(v_BKHC)
     o_BHCQ: jax.Array = _attention(plan, bias, *qkv, learned, ranges, q_mask, k_mask)
     return o_BHCQ.transpose(0, 3, 1, 2)[:, : q_BQHC.shape[1]]
@@ -89,7 +110,8 @@ def _forward(plan: Plan, bias, q_BHCQ, k_BHCK, v_BHCK, learned, ranges, q_mask, 
     o_BHCQ, log_BH1Q = grid.call("forward", tpu_blocks.forward, outputs, scratch)
     if learned.sink_H is not None:
         log_BH1Q, before = jnp.logaddexp(log_BH1Q, learned.sink_H[None, :, None, None]), log_BH1Q
-        o_BHCQ = (o_BHCQ * jnp.exp(before - log_BH1Q)).astype(o_BHCQ.dtype)
+        share_BH1Q = jnp.exp(before - log_BH1Q)
+        o_BHCQ = (o_BHCQ.astype(jnp.float32) * share_BH1Q).astype(o_BHCQ.dtype)
     return o_BHCQ, (inputs, ranges, o_BHCQ, log_BH1Q, learned.sink_H)
 
 

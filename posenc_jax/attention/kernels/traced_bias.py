@@ -2,7 +2,7 @@
 
 `trace` calls the bias function of an encoding for one query and one key, and sorts its equations:
 those of parameters, or of parameters and a query, are computed by XLA before the kernel; those of a
-key, or of both, are computed inside of it, in blocks. `tpu_bias` and `triton_bias` compile the
+key, or of both, are computed inside of it, in blocks. `tpu_bias` and `gpu_bias` compile the
 latter. README.md in this folder has an example.
 """
 

@@ -8,14 +8,14 @@ import jax
 import jax.numpy as jnp
 
 from posenc_jax.attention.kernels.block_ranges import meet
+from posenc_jax.attention.kernels.gpu_bias import bias_of_blocks
 from posenc_jax.attention.kernels.products import product, scale
-from posenc_jax.attention.kernels.triton_bias import bias_of_blocks
-from posenc_jax.attention.kernels.triton_program import Keys, Program, Queries
+from posenc_jax.attention.kernels.triton_program import Keys, Queries, TritonProgram
 from posenc_jax.attention.mask import conditions
 from posenc_jax.attention.softmax import FLOOR, capped, through_cap
 
 
-def forward(program: Program, i, o, log) -> None:
+def forward(program: TritonProgram, i, o, log) -> None:
     """Writes the output of a query block, [Q, C], and the logarithm of its sums."""
     zero_Q1, q = jnp.zeros((program.plan.queries, 1), jnp.float32), program.queries(i)
 
@@ -36,7 +36,7 @@ def forward(program: Program, i, o, log) -> None:
     log[program.b, program.h, program.at(i)] = log_Q1[:, 0]
 
 
-def backward_of_queries(program: Program, i, dq, d_until=None) -> None:
+def backward_of_queries(program: TritonProgram, i, dq, d_until=None) -> None:
     """Writes the gradients of a block of queries, and of sums up to them."""
     q = program.queries(i)
 
@@ -54,7 +54,7 @@ def backward_of_queries(program: Program, i, dq, d_until=None) -> None:
         d_until[program.b, program.h, 0, program.at(i)] = d_Q1[:, 0]
 
 
-def backward_of_keys(program: Program, j, dk, dv, d_after=None) -> None:
+def backward_of_keys(program: TritonProgram, j, dk, dv, d_after=None) -> None:
     """Writes the gradients of a block of keys and values, and of sums after keys."""
     k = program.keys(j)
 
@@ -78,7 +78,7 @@ def backward_of_keys(program: Program, j, dk, dv, d_after=None) -> None:
         d_after[program.b, program.h, 0, program.at(j)] = d_1K[0]
 
 
-def gradient_of_row(program: Program, n, d_row) -> None:
+def gradient_of_row(program: TritonProgram, n, d_row) -> None:
     """Writes the part [2 size] of a row's gradient that one diagonal of blocks has.
 
     Program n has the pairs of blocks whose biases begin at the row's block n.
@@ -100,11 +100,10 @@ def gradient_of_row(program: Program, n, d_row) -> None:
     d_row[program.b, program.h, n, :] = _along_diagonals(sum_QK)
 
 
-def gradient_of_numbers(group: Sequence[int], program: Program, i, d_numbers) -> None:
-    """Writes the gradients of a group of the numbers that a traced bias reads, of one query block.
+def gradient_of_numbers(group: Sequence[int], program: TritonProgram, i, d_numbers) -> None:
+    """Writes the gradients of a group of the numbers that a traced bias reads, [N, Q], of a block.
 
-    group:     their places among all numbers, those of parameters first.
-    d_numbers: of `Numbers.whole`, [B, H, I, N], or of `Numbers.q`, [B, H, N, Q].
+    group: their places among all numbers, those of parameters first.
     """
     (leaves, tree), q = jax.tree.flatten(_numbers(program, i)), program.queries(i)
 
@@ -119,22 +118,18 @@ def gradient_of_numbers(group: Sequence[int], program: Program, i, d_numbers) ->
 
     start = [jnp.zeros((program.plan.queries, 1), leaves[n].dtype) for n in group]
     sums = jax.lax.fori_loop(program.ranges.first_I[i], program.ranges.end_I[i], visit, start)
-    of_params = group[0] < sum(x.shape[1] for x in program.inputs.numbers.whole)
     for number, d_Q1 in enumerate(sums):
-        if of_params:
-            d_numbers[program.b, program.h, i, number] = d_Q1.sum()
-        else:
-            d_numbers[program.b, program.h, number, program.at(i)] = d_Q1[:, 0]
+        d_numbers[program.b, program.h, number, program.at(i)] = d_Q1[:, 0]
 
 
-def _over_keys(program: Program, i, visit, state) -> Any:
+def _over_keys(program: TritonProgram, i, visit, state) -> Any:
     """The state after visit(masked, j, state) of every key block that query block i may see."""
     first, end = program.ranges.first_I[i], program.ranges.end_I[i]
     unmasked = program.unmasked.end_I[i]
     return _over(program, ((first, unmasked, False), (unmasked, end, True)), visit, state)
 
 
-def _over(program: Program, runs: Sequence[tuple[Any, Any, bool]], visit, state) -> Any:
+def _over(program: TritonProgram, runs: Sequence[tuple[Any, Any, bool]], visit, state) -> Any:
     """The state after visit(masked, n, state) of all blocks of the runs: (start, end, masked).
 
     A heavy bias costs far more than a mask, and much to compile twice: all blocks are masked then.
@@ -146,7 +141,7 @@ def _over(program: Program, runs: Sequence[tuple[Any, Any, bool]], visit, state)
     return state
 
 
-def _zeros(program: Program, x) -> jax.Array:
+def _zeros(program: TritonProgram, x) -> jax.Array:
     return jnp.zeros((program.plan.queries, x.shape[3]), jnp.float32)
 
 
@@ -156,7 +151,7 @@ def _times(x_QK: jax.Array, x_TC: jax.Array, over: int) -> jax.Array:
 
 
 def _logits(
-    program: Program, q: Queries, k: Keys, bias_QK, masked: bool
+    program: TritonProgram, q: Queries, k: Keys, bias_QK, masked: bool
 ) -> tuple[jax.Array, jax.Array]:
     """Masked logits, and the capped products that they are made of."""
     product_QK = product(q.q_QC, k.k_KC, 1, 1) * scale(program.plan)
@@ -172,7 +167,7 @@ def _logits(
 
 
 def _gradients(
-    program: Program, q: Queries, k: Keys, bias_QK, masked: bool
+    program: TritonProgram, q: Queries, k: Keys, bias_QK, masked: bool
 ) -> tuple[jax.Array, ...]:
     """The weights, the logits' gradients, and those of the products of q and k."""
     s_QK, product_QK = _logits(program, q, k, bias_QK, masked)
@@ -181,14 +176,14 @@ def _gradients(
     return p_QK, ds_QK, through_cap(ds_QK, product_QK, program.plan.cap)
 
 
-def _visible(program: Program, q: Queries, k: Keys) -> jax.Array:
+def _visible(program: TritonProgram, q: Queries, k: Keys) -> jax.Array:
     """Which keys each query sees, [Q, K]; see `mask.conditions`."""
     sides = q.index_Q1, q.segment_Q1, k.index_1K, k.segment_1K
     rule = conditions(*sides, program.plan.causal, program.plan.mask_padding)
     return reduce(jnp.logical_and, rule)
 
 
-def _bias(program: Program, i, j) -> jax.Array | None:
+def _bias(program: TritonProgram, i, j) -> jax.Array | None:
     """The bias of a pair of blocks."""
     if program.traced is not None:
         return _traced(program, _numbers(program, i), j)
@@ -201,7 +196,7 @@ def _bias(program: Program, i, j) -> jax.Array | None:
     return program.inputs.row[0, head, n_QK + (size * (blocks - i + j) - 1)]
 
 
-def _numbers(program: Program, i) -> tuple[Any, Any]:
+def _numbers(program: TritonProgram, i) -> tuple[Any, Any]:
     """What a traced bias reads of parameters and of queries: lists of lists of blocks [Q, 1]."""
     numbers = program.inputs.numbers
     column, place = (program.plan.queries, 1), program.row_and_head
@@ -215,7 +210,7 @@ def _numbers(program: Program, i) -> tuple[Any, Any]:
     return of_params, of_queries
 
 
-def _traced(program: Program, numbers: tuple[Any, Any], j) -> jax.Array:
+def _traced(program: TritonProgram, numbers: tuple[Any, Any], j) -> jax.Array:
     """A traced bias of a pair of blocks, [Q, K]."""
     assert program.traced is not None
     row = lambda x: program.b if x.shape[0] > 1 else 0

@@ -10,6 +10,7 @@ Peaks are of products of bfloat16 matrices without sparsity, as their makers pub
 """
 
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -26,6 +27,7 @@ WITHOUT_GPU = {  # where JAX_PLATFORMS names the CPU, JAX does not load CUDA's p
     "JAX_PLATFORMS": "",
     "JAX_SKIP_CUDA_CONSTRAINTS_CHECK": "1",
     "XLA_FLAGS": "--xla_gpu_autotune_level=0",  # kernels are tuned by timing them on the GPU
+    "MOSAIC_GPU_DUMP_PTXAS": "1",  # says what registers a kernel takes
 }
 # What the driver says of an H100, as XLA writes it.
 H100 = """
@@ -117,6 +119,20 @@ def peak_flops(device_kind: str) -> float | None:
 def environment(chip: str) -> dict[str, str]:
     """Returns the variables of a process that compiles for this chip."""
     return {**WITHOUT_LINES, **(WITHOUT_GPU if COMPILED[chip].backend == "gpu" else LOCAL)}
+
+
+def traced_for(chip: Chip, device: Any) -> AbstractContextManager[Any]:
+    """In this context JAX lowers kernels for the device of a topology.
+
+    JAX 0.12 asks the mesh for which GPU it lowers a kernel in Mosaic, else this machine.
+    """
+    import jax
+    from jax.sharding import AbstractDevice, AbstractMesh
+
+    if chip.backend != "gpu":
+        return nullcontext()
+    kind = AbstractDevice(device_kind=device.device_kind, num_cores=None, platform="gpu")
+    return jax.sharding.use_abstract_mesh(AbstractMesh((), (), abstract_device=kind))
 
 
 def devices(chip: Chip, count: int) -> Sequence[Any]:

@@ -12,7 +12,7 @@ from jax.experimental.pallas.ops.tpu.splash_attention import (
 )
 
 from posenc_jax import attend, frame, make
-from posenc_jax.attention.kernels import splash
+from posenc_jax.attention.kernels import splash, tpu
 from posenc_jax.backends.target import compile_for
 from posenc_jax.encoding import Dims
 from posenc_jax.layout import layout
@@ -32,7 +32,7 @@ SEGMENTS = np.array(
 def ours_gives_nan(monkeypatch):
     """In place of our kernel, which cannot be interpreted where a TPU is compiled for."""
     nan = lambda q, k, v, *_: q[..., : v.shape[3]] * jnp.nan
-    monkeypatch.setattr(splash, "our_kernel", nan)
+    monkeypatch.setattr(tpu, "kernel", nan)
     monkeypatch.setattr(splash, "BLOCK", 128)
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from posenc_jax import attend, frame, make
 from posenc_jax.attention.block_plan import plan_of
-from posenc_jax.attention.kernels import triton
+from posenc_jax.attention.kernels import gpu, triton
 from posenc_jax.attention.kernels.block_ranges import block_ranges
 from posenc_jax.backends.target import compile_for
 from posenc_jax.encoding import Encoding
@@ -108,7 +108,7 @@ def test_whole_blocks_are_those_without_a_masked_pair(causal):
             )
             plan = plan_of(layer, None)
         ranges, _, _ = block_ranges(plan, layer.q, layer.k)
-        whole = triton._unmasked_blocks(plan, ranges)
+        whole = gpu._unmasked_blocks(plan, ranges)
         see_QK = np.asarray(layer.visible())[0, 0]
         fill = -len(see_QK) % 16
         see_QK = np.pad(see_QK, ((0, fill), (0, fill)))
@@ -125,11 +125,11 @@ def test_whole_blocks_are_those_without_a_masked_pair(causal):
 @pytest.mark.thorough
 def test_gradients_of_many_numbers_come_from_several_kernels(monkeypatch):
     several_kernels = on_gpu("fire")
-    monkeypatch.setattr(triton, "TOGETHER", 5)
+    monkeypatch.setattr(gpu, "TOGETHER", 5)
     jax.clear_caches()
-    calls, body = [], triton.blocks.gradient_of_numbers
+    calls, body = [], triton.PROGRAMS.numbers
     noted = lambda *arguments: (calls.append(arguments), body(*arguments))
-    monkeypatch.setattr(triton.blocks, "gradient_of_numbers", noted)
+    monkeypatch.setattr(triton, "PROGRAMS", triton.PROGRAMS._replace(numbers=noted))
     assert gap(several_kernels, on_gpu("fire")) < 1e-6
     assert len(calls) > 3, "control"
 
@@ -138,13 +138,13 @@ def test_gradients_of_many_numbers_come_from_several_kernels(monkeypatch):
 def test_what_is_computed_and_what_is_looked_up(monkeypatch):
     """All three depend on i - j; alibi's row of offsets stays away."""
     rows = {}
-    forward = triton._forward
+    forward = gpu._forward
 
-    def seen(plan, traced, q, k, v, learned, *rest):
+    def seen(programs, plan, traced, q, k, v, learned, *rest):
         rows[name] = learned.row_BHN is not None
-        return forward(plan, traced, q, k, v, learned, *rest)
+        return forward(programs, plan, traced, q, k, v, learned, *rest)
 
-    monkeypatch.setattr(triton, "_forward", seen)
+    monkeypatch.setattr(gpu, "_forward", seen)
     jax.clear_caches()
     for name in ("alibi", "kerple_log", "t5"):
         params = make(name).init(jax.random.key(0), DIMS)
@@ -173,7 +173,7 @@ def test_a_layout_that_xla_may_not_see_changes_nothing(monkeypatch):
             return "optimization_barrier" in str(program), jax.jit(jax.vmap(jax.grad(loss)))(q)
 
     seen, before = gradients()
-    monkeypatch.setattr(triton, "FOLDED", 0)
+    monkeypatch.setattr(gpu, "FOLDED", 0)
     jax.clear_caches()
     hidden, after = gradients()
     assert (seen, hidden) == (False, True)
@@ -224,3 +224,19 @@ def test_a_bias_that_unstacks_its_positions():
         np.testing.assert_allclose(outputs(bias, "kernel"), wanted, atol=1e-5)
     swapped = lambda params, q, k, dims: bias(params, q[..., ::-1], k[..., ::-1], dims)
     assert np.abs(outputs(swapped, "dense") - wanted).max() > 0.1, "control"
+
+
+@pytest.mark.parametrize("target", ["cpu", "gpu"])
+def test_a_sink_beside_bfloat16(target):
+    """Its share is float32, which strict promotion of dtypes does not multiply by bfloat16."""
+    q, k, v = jax.random.normal(jax.random.key(0), (3, 1, 24, 2, 8), jnp.bfloat16)
+    sink_H = jnp.array([1.0, -1.0])
+
+    def outputs(form, **options):
+        layer = frame(Encoding(), {}, full(1, 24), DIMS, form=form).layer(0)
+        return attend(q, k, v, layer, **options).astype(jnp.float32)
+
+    wanted = outputs("dense", sink_H=sink_H)
+    with compile_for(target):
+        np.testing.assert_allclose(outputs("kernel", sink_H=sink_H), wanted, atol=0.02)
+    assert np.abs(outputs("dense") - wanted).max() > 0.1, "control"
