@@ -51,6 +51,7 @@ WORDS = {
     "product_table": "two tables",
     "clipped_curves": "curves by content",
     "mrope_by_channel": "`mrope` by channel",
+    "paired_by_axis": "pairs within an axis",
     "rope_3d_by_channel": "three axes by channel",
 }
 

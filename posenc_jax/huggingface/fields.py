@@ -223,6 +223,7 @@ TYPES: dict[str, Any] = {
     "pos_emb_time": Count,
     "pos_emb_width": Count,
     "posemb_grid_size": Count,
+    "position_embedding_size": Count,
     "time_stride": Count,
     "tubelet_size": tuple[int, ...],
     "use_abs_pos": bool,

@@ -18,7 +18,7 @@ from posenc_jax.encodings.rotation import Turn
 from posenc_jax.huggingface.fields import Fields
 from posenc_jax.huggingface.own_readers import pair
 from posenc_jax.huggingface.rotary import rope_dictionary
-from posenc_jax.huggingface.rotary_parts import rope_3d_by_channel
+from posenc_jax.huggingface.rotary_parts import paired_by_axis, rope_3d_by_channel
 from posenc_jax.huggingface.rows import Answer, Reader
 from posenc_jax.layout import Layout
 from posenc_jax.recipes import recorded
@@ -350,6 +350,15 @@ def _kimi_k25(config: Fields) -> Encoding:
     return chain(table, on_axes(rope, TRANSPOSED))
 
 
+def _gemma4(config: Fields) -> Encoding:
+    """Gemma 4's tower: tables of columns and of rows, and axial rope that pairs channels of an axis
+    half of them apart.
+    """
+    length = config.get("position_embedding_size", default=10_240)
+    rope = paired_by_axis(make("axial", base=_base(config, 100.0)))
+    return on_axes(chain(make("learned_2d", length=length, join="sum"), rope), TRANSPOSED)
+
+
 def _vjepa2(config: Fields) -> Encoding:
     return rope_3d_by_channel(10_000.0)
 
@@ -358,4 +367,4 @@ AIMV2, HUNYUAN, LLAMA4, MLCD = map(Reader, (_aimv2, _hunyuan, _llama4, _mlcd))
 SAM3, SEGGPT, SPECTROGRAM, TIMESFORMER = map(Reader, (_sam3, _seggpt, _spectrogram, _timesformer))
 VITDET, VITPOSE, VIT_MAE, VIVIT = map(Reader, (_vitdet, _vitpose, _vit_mae, _vivit))
 VJEPA2 = Reader(_vjepa2)
-KIMI_K25, MINIMAX_M3 = map(Reader, (_kimi_k25, _minimax_m3))
+GEMMA4, KIMI_K25, MINIMAX_M3 = map(Reader, (_gemma4, _kimi_k25, _minimax_m3))

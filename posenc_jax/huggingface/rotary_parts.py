@@ -82,6 +82,21 @@ def on_channels(encoding: Encoding, channels: float, last: bool = False) -> Enco
 
 
 @recorded
+def paired_by_axis(encoding: Encoding) -> Encoding:
+    """The rotary encoding of two axes, whose pairs "half" are instead within an axis' half of the
+    channels: k with k + C/4.
+    """
+    rotate = encoding.rotate
+    assert rotate is not None
+
+    def rotate_halves(table, x_BTHC, side):
+        exchanged = lambda x: x.reshape(*x.shape[:-1], 2, 2, -1).swapaxes(-3, -2).reshape(x.shape)
+        return exchanged(rotate(table, exchanged(x_BTHC), side))
+
+    return encoding._replace(rotate=rotate_halves)
+
+
+@recorded
 def by_sections(encoding: Encoding, sections: tuple[int, ...], order: Order) -> Encoding:
     """The rotary encoding with positions of three axes: each pair turns by its section's axis.
 

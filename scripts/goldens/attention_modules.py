@@ -681,7 +681,22 @@ def tower(name: str, fields: dict[str, Any], axes: int) -> Callable:
     return called
 
 
+def gemma4_vision(cls) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    """Gemma 4's rotary class on a grid of 3 x 4 patches, whose (column, row) it reads."""
+    fields = {"hidden_size": 32, "num_attention_heads": 2, "head_dim": 16}
+    config = cls(**fields)
+    pos_T2 = torch.cartesian_prod(torch.arange(3), torch.arange(4))
+    swapped = pos_T2.flip(-1)[None]
+    q, k = (normal(1, 12, 2, 16, seed=n) for n in (0, 1))
+    cos, sin = modeling(cls, "Gemma4VisionRotaryEmbedding")(config)(q, swapped)
+    apply = modeling(cls, "apply_multidimensional_rope")
+    whole = weighed(*(apply(x, cos, sin, swapped).transpose(1, 2) for x in (q, k)))
+    arrays = {"q": q.numpy(), "k": k.numpy(), "pos": pos_T2[None].numpy().astype(np.int32)}
+    return fields, whole | arrays
+
+
 CALLED = {
+    "gemma4_vision": gemma4_vision,
     "bros": bros, "cpmant": cpmant, "udop": udop,
     "kimi_k25_vision": tower(
         "Kimi_K25VisionRotaryEmbedding", {"hidden_size": 32, "num_attention_heads": 2}, 2

@@ -128,7 +128,7 @@ PICTURES: dict[str, Any] = {
     ),
     "llama4_vision_model": pictures.LLAMA4,
     "step3p5_vision": Sum((Grid(728, 14, prefix=0, resize="bilinear"), pictures.column_first())),
-    "gemma4_vision": missing("axial rope in halves within an axis"),
+    "gemma4_vision": pictures.GEMMA4,
     "kimi_k25_vision": pictures.KIMI_K25,
     # three axes, or real coordinates
     "minimax_m3_vl_vision": pictures.MINIMAX_M3,
