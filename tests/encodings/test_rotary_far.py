@@ -21,7 +21,12 @@ EXACT = [
     ("headwise", {}),
     ("headwise", {"learned": True}),
     ("xpos", {}),
+    ("evq", {}),
+    ("rope_pp", {}),
+    ("nd_rope", {}),
     ("axial", {}),
+    ("spiral", {}),
+    ("harope", {}),
     ("mixed", {}),
     ("gta", {}),
     ("mrope", {}),
@@ -72,15 +77,15 @@ def test_far_table(name, options, top):
 
 
 def test_every_rotary_method_is_held_to_its_angles():
-    """Those that are not: `liere` and `tree` have no turns to drop, see their docstrings; `prope`
-    reads cameras, and tests/encodings/test_cameras.py holds it to float64.
+    """Those that are not: `liere`, `comrope` and `tree` have no turns to drop, see their docstrings;
+    `prope` reads cameras, and tests/encodings/test_cameras.py holds it to float64.
 
     Methods that choose angles by distance have them in their scores, not in a table; they are held
     to float64 by test_catalogue_precision.
     """
     tables = lambda card: card.kind == "rotary" and card.in_chain != "alone"
     rotary_names = {name for name, build in CATALOG.items() if tables(build.card)}
-    assert rotary_names - {name for name, _ in EXACT} == {"liere", "prope", "tree"}
+    assert rotary_names - {name for name, _ in EXACT} == {"comrope", "liere", "prope", "tree"}
 
 
 @pytest.mark.parametrize("shift", FAR)
