@@ -81,8 +81,6 @@ def test_attention_to_two_parts_of_the_keys_merges(form):
 def test_what_has_no_log_sum_exp_says_so():
     with pytest.raises(ValueError, match=r"^return_lse: this method makes the weights itself"):
         attend(q, k, v, view("stick_breaking").layer(0), return_lse=True)
-    with pytest.raises(ValueError, match=r"^return_lse: the kernel does not give it; make the fr"):
-        attend(q, k, v, view("rope", full(2, TIME), form="kernel").layer(0), return_lse=True)
 
 
 @pytest.mark.thorough

@@ -92,14 +92,14 @@ def attend(
     Raises:
       ValueError: shapes that are not the frame's, dtypes that differ, features that are missing,
         a cap that is not above 0, a sink or `return_lse` where a method makes the weights itself,
-        dropout without a key or in another form than the dense one; a mask, a bias or `return_lse`
-        where the frame is of form="kernel".
+        dropout without a key or in another form than the dense one; a mask or a bias where the
+        frame is of form="kernel".
       TypeError: a frame in place of its layer; a derivative that the form does not have.
     """
     check_dropout(dropout, dropout_key, "dropout_key")
-    options = ScoreOptions(sink_H, mask_BHQK, bias_BHQK, scale, cap=cap)
+    options = ScoreOptions(sink_H, mask_BHQK, bias_BHQK, scale, cap=cap, lse=return_lse)
     draw = functools.partial(dropout_factor, dropout_key, dropout) if dropout else None
-    return attend_with(q_BQHC, k_BKGC, v_BKGC, layer, options, draw, return_lse)
+    return attend_with(q_BQHC, k_BKGC, v_BKGC, layer, options, draw)
 
 
 def attend_with(
@@ -109,7 +109,6 @@ def attend_with(
     layer: Layer,
     options: ScoreOptions,
     draw: Callable[[tuple[int, ...]], jax.Array] | None = None,
-    return_lse: bool = False,
 ) -> Any:
     """Attention as of `attend`, with its options in one object.
 
@@ -118,8 +117,9 @@ def attend_with(
     """
     _check(q_BQHC, k_BKGC, v_BKGC, layer)
     layer, options = _checked(q_BQHC, layer, options)
-    if return_lse:
-        layer = _with_log_sum_exp(layer)
+    walk = layer.encoding.walk
+    if options.lse and walk is not None and walk.weighs:
+        raise ValueError("return_lse: this method makes the weights itself, without a softmax")
     if draw is not None:
         check_form_of_dropout(layer.form)
         shape = *q_BQHC.shape[:3:2], *layer.sizes
@@ -127,22 +127,22 @@ def attend_with(
     if 0 in (q_BQHC.size, k_BKGC.size):
         none_BQH = jnp.full(q_BQHC.shape[:3], -jnp.inf, widest(q_BQHC.dtype))
         o_BQHC = jnp.zeros((*none_BQH.shape, v_BKGC.shape[-1]), v_BKGC.dtype)
-        return (o_BQHC, none_BQH) if return_lse else o_BQHC
+        return (o_BQHC, none_BQH) if options.lse else o_BQHC
 
     attend_once = functools.partial(traced_once, _attention)
-    args = q_BQHC, k_BKGC, v_BKGC, layer, options, return_lse
+    args = q_BQHC, k_BKGC, v_BKGC, layer, options
     o_BQHC, lse_BQH = reverse_mode(lambda: partitioned(attend_once, q_BQHC, 3, *args))
-    return (o_BQHC, lse_BQH) if return_lse else o_BQHC
+    return (o_BQHC, lse_BQH) if options.lse else o_BQHC
 
 
-def _attention(q_BQHC, k_BKGC, v_BKGC, layer: Layer, options: ScoreOptions, lse: bool):
+def _attention(q_BQHC, k_BKGC, v_BKGC, layer: Layer, options: ScoreOptions):
     """(output, log-sum-exp or None) of attention to tokens and values as `attend` gets them."""
     q_BQHC, k_BKGC, v_BKGC = layer.without_padding(q_BQHC, k_BKGC, v_BKGC)
     v_BKGC = layer.turned_values(v_BKGC)
-    o_BQHC, lse_BQH = _attend(q_BQHC, k_BKGC, v_BKGC, layer, options, lse)
+    o_BQHC, lse_BQH = _attend(q_BQHC, k_BKGC, v_BKGC, layer, options)
     # Also for its gradient, which is NaN where a loss read a sum of it and a NaN of padding.
     o_BQHC = layer.if_valid(layer.zeroed("q", layer.turned_back(o_BQHC)))
-    return o_BQHC, layer.if_valid(lse_BQH) if lse else None
+    return o_BQHC, layer.if_valid(lse_BQH) if options.lse else None
 
 
 def _checked(q_BQHC, layer: Layer, options: ScoreOptions) -> tuple[Layer, ScoreOptions]:
@@ -159,22 +159,10 @@ def _checked(q_BQHC, layer: Layer, options: ScoreOptions) -> tuple[Layer, ScoreO
     return layer, options
 
 
-def _with_log_sum_exp(layer: Layer) -> Layer:
-    """The layer in a form that gives the log-sum-exp. ValueError: it has none."""
-    walk = layer.encoding.walk
-    if walk is not None and walk.weighs:
-        raise ValueError("return_lse: this method makes the weights itself, without a softmax")
-    if layer.form != "kernel":
-        return layer
-    if not layer.chosen:
-        raise ValueError("return_lse: the kernel does not give it; make the frame 'blockwise'")
-    return dataclasses.replace(layer, form=layer.without_kernel).filled()
-
-
-def _attend(q_BQHC, k_BKGC, v_BKGC, layer: Layer, options: ScoreOptions, lse: bool = False):
+def _attend(q_BQHC, k_BKGC, v_BKGC, layer: Layer, options: ScoreOptions):
     """(output, log-sum-exp) of attention to values that are turned already; nothing is checked.
 
-    The log-sum-exp may be None where `lse` does not ask for it.
+    The log-sum-exp may be None where the options do not ask for it.
     """
     args = q_BQHC, k_BKGC, v_BKGC, layer, options
     q_BQHC, k_BKGC, v_BKGC, layer, options = vary_alike(args)
@@ -185,17 +173,17 @@ def _attend(q_BQHC, k_BKGC, v_BKGC, layer: Layer, options: ScoreOptions, lse: bo
 
         def without_kernel():
             other = dataclasses.replace(layer, form=layer.without_kernel).filled()
-            return _attend(*not_rotated, other, options)[0]
+            return _attend(*not_rotated, other, options)
 
         q_BQHC, k_BKGC = layer.rotated(q_BQHC, k_BKGC)
         if options.scale is not None:  # kernels divide by sqrt(C)
             q_BQHC = scaled(q_BQHC, options.scale * layer.dims.head**0.5)
         qkv = q_BQHC, k_BKGC, v_BKGC
-        return fused(*qkv, layer, options, without_kernel), None
+        return fused(*qkv, layer, options, without_kernel)
     q, k, v, q_side, k_side, arranged = _sides(q_BQHC, k_BKGC, v_BKGC, layer, options)
     v = softmax.for_every_head(v, q.shape[2])
     options = _arranged(options, layer)
-    results = _in_order(q, k, v, q_side, k_side, arranged, options, lse)
+    results = _in_order(q, k, v, q_side, k_side, arranged, options)
     return layer.in_order.restored(results) if layer.arranges_queries else results
 
 
@@ -211,14 +199,14 @@ def _arranged(options: ScoreOptions, layer: Layer) -> ScoreOptions:
     return dataclasses.replace(options, **pairs)
 
 
-def _in_order(q, k, v, q_side: Any, k_side: Any, layer: Layer, options: ScoreOptions, lse: bool):
+def _in_order(q, k, v, q_side: Any, k_side: Any, layer: Layer, options: ScoreOptions):
     """(output, log-sum-exp) of the dense and blockwise forms, of columns in the layer's order."""
     walk = layer.encoding.walk
     if layer.form == "blockwise" and walk is not None:
         return blockwise_walk(q, k, v, q_side, k_side, layer, options)
     if layer.form == "blockwise":
         return blockwise(q, k, v, layer, options)
-    tuned = layer.chosen and tuned_for("cpu") and not lse and options.factor_BHQK is None
+    tuned = layer.chosen and tuned_for("cpu") and not options.lse and options.factor_BHQK is None
     if tuned and walk is None and options.sink_H is None and options.cap is None:
         assert layer.visible_BHQK is not None
         bias = plus(layer.bias_BHQK, options.bias_BHQK)

@@ -18,6 +18,7 @@ class ScoreOptions:
     """Arguments of `attend` besides q, k, v and the layer; a pytree.
 
     factor_BHQK: what dropout multiplies each weight with, 0 or 1 / (1 - rate); B and H may be 1.
+    lse: whether the log-sum-exp of each query's logits is returned too.
     """
 
     sink_H: jax.Array | None = None
@@ -26,6 +27,7 @@ class ScoreOptions:
     scale: float | jax.Array | None = None
     factor_BHQK: jax.Array | None = None
     cap: float | None = field(default=None, metadata=STATIC)
+    lse: bool = field(default=False, metadata=STATIC)
 
     @property
     def pairs(self) -> bool:

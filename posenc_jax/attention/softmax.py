@@ -11,6 +11,8 @@ from posenc_jax.backends.row_sums import sum_rows
 from posenc_jax.dtypes import widest
 
 FLOOR = -1e30  # stands for the largest logit of a query that sees nothing
+# Stands for its log-sum-exp in a kernel: the weights exp(FLOOR - NOTHING) of a backward pass are 0.
+NOTHING = -FLOOR
 
 
 def heads_first(x_BTHC: jax.Array) -> jax.Array:
@@ -126,6 +128,11 @@ def log_sum_exp(log_BHQ1: jax.Array) -> jax.Array:
     """The log-sum-exp that `finish` returns, as [B, Q, H]; -inf for a query that sees no key."""
     log_BQH = log_BHQ1[..., 0].swapaxes(1, 2)
     return jnp.where(log_BQH > FLOOR / 2, log_BQH, -jnp.inf)
+
+
+def known(log: jax.Array) -> jax.Array:
+    """The log-sum-exp that a kernel writes; -inf for a query that sees no key."""
+    return jnp.where(log < NOTHING / 2, log, -jnp.inf)
 
 
 def sum_to(x: jax.Array, like: jax.Array) -> jax.Array:

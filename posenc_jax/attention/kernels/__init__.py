@@ -37,8 +37,8 @@ def fused(
     v_BKGC,
     layer: Layer,
     options: ScoreOptions,
-    without_kernel: Callable[[], jax.Array],
-) -> jax.Array:
+    without_kernel: Callable[[], tuple[jax.Array, jax.Array | None]],
+) -> tuple[jax.Array, jax.Array | None]:
     """What `Kernel.kernel` returns, of the first in line that takes the arguments.
 
     without_kernel: makes the same in another form of attention, for what none takes.
@@ -56,11 +56,15 @@ def fused(
     if not takers and not layer.chosen:
         raise ValueError(refusal(reasons[-1]))
 
-    def first(takers: Sequence[Kernel], q, k, v) -> jax.Array:
+    def asked(results: tuple) -> tuple[jax.Array, jax.Array | None]:
+        o_BQHC, lse_BQH = results
+        return o_BQHC, lse_BQH if options.lse else None
+
+    def first(takers: Sequence[Kernel], q, k, v):
         if not takers:
-            return without_kernel()
+            return asked(without_kernel())
         kernel, *others = takers
-        run = lambda q, k, v: kernel.kernel(q, k, v, layer, options)
+        run = lambda q, k, v: asked(kernel.kernel(q, k, v, layer, options))
         if (fits := kernel.fits(layer)) is True:
             return run(q, k, v)
         return jax.lax.cond(fits, run, partial(first, others), q, k, v)

@@ -37,8 +37,8 @@ def _refuses_width(width: int) -> str:
 def refuses_call(q_BQHC, k_BKGC, v_BKGC, options: ScoreOptions) -> str:
     """Why cuDNN does not take these arrays and options; "" if it does."""
     capability = targets.compute_capability() or f"{OLDEST}.0"
-    if options.sink_H is not None or options.cap is not None:
-        return "sinks and caps, with cuDNN's kernel"
+    if options.sink_H is not None or options.cap is not None or options.lse:
+        return "sinks, caps and return_lse, with cuDNN's kernel"
     if q_BQHC.dtype != jnp.bfloat16 or k_BKGC.shape != v_BKGC.shape:
         return "dtypes but bfloat16, or values of another width, with cuDNN's kernel"
     if int(capability.split(".")[0]) < OLDEST:
@@ -61,7 +61,7 @@ def fits(layer: Layer) -> jax.Array:
     return alone(layer.q) & alone(layer.k) & in_order & not_empty
 
 
-def kernel(q_BQHC, k_BKGC, v_BKGC, layer: Layer, options: ScoreOptions) -> jax.Array:
+def kernel(q_BQHC, k_BKGC, v_BKGC, layer: Layer, options: ScoreOptions):
     """softmax(q k / sqrt(C)) v over visible keys, see `interface.Kernel`."""
     rows = len(q_BQHC)
     lengths = [jnp.broadcast_to(_lengths(x), rows) for x in (layer.q, layer.k)]
@@ -78,7 +78,7 @@ def kernel(q_BQHC, k_BKGC, v_BKGC, layer: Layer, options: ScoreOptions) -> jax.A
             implementation="xla" if interpreted() else "cudnn",
         )  # fmt: skip
     o_BQHC = _mapped_output(o_BQHC, q_BQHC)
-    return jnp.where((layer.q.segment_BT > 0)[..., None, None], o_BQHC, 0)
+    return jnp.where((layer.q.segment_BT > 0)[..., None, None], o_BQHC, 0), None
 
 
 def _all_mapped(*arrays):

@@ -10,7 +10,7 @@ README.md in this folder draws how it is put together.
 
 from collections.abc import Callable
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -25,7 +25,7 @@ from posenc_jax.attention.kernels.key_sums import feature_gradient, key_sums, su
 from posenc_jax.attention.kernels.traced_bias import TracedBias, floats, trace
 from posenc_jax.attention.layers import Layer
 from posenc_jax.attention.score_options import ScoreOptions
-from posenc_jax.attention.softmax import sink_gradient, sum_to
+from posenc_jax.attention.softmax import known, sink_gradient, sum_to
 
 # Pairs of blocks up to which XLA may see that a layout is constant. It then computes ranges when it
 # compiles, which saves a GPU some small kernels, and takes minutes for millions of pairs.
@@ -82,7 +82,7 @@ def refuses(layer: Layer) -> str:
 
 def attention(
     programs: Programs, least: int, q_BQHC, k_BKHC, v_BKHC, layer: Layer, options: ScoreOptions
-) -> jax.Array:
+) -> tuple[jax.Array, jax.Array]:
     """What `interface.Kernel.kernel` returns.
 
     least: channels of which arrays have a multiple, powers of 2 of it.
@@ -102,8 +102,12 @@ def attention(
     steering = ranges, _unmasked_blocks(plan, ranges)
     qkv = (_filled_channels(fill(x, plan.queries), least) for x in (q_BQHC, k_BKHC, v_BKHC))
     learned = Learned(row_BHN, numbers, fade_BHK, options.sink_H)
-    o_BQHC: jax.Array = _attention(programs, plan, traced, *qkv, learned, steering, q_mask, k_mask)
-    return o_BQHC[:, : q_BQHC.shape[1], :, : v_BKHC.shape[3]]
+    arrays = *qkv, learned, steering, q_mask, k_mask
+    results: Any = _attention(programs, plan, traced, *arrays)
+    o_BQHC, log_BHQ = results
+    lse_BQH = known(log_BHQ).swapaxes(1, 2)
+    queries = q_BQHC.shape[1]
+    return o_BQHC[:, :queries, :, : v_BKHC.shape[3]], lse_BQH[:, :queries]
 
 
 def _reading(plan: Plan, dtype, layer: Layer, placed: tuple) -> Reading | None:
@@ -168,16 +172,20 @@ def _forward(
         *zip(outputs, (v_BKHC.dtype, jnp.float32), strict=True),
     )  # fmt: skip
     if learned.sink_H is not None:
-        log_BHQ, before = jnp.logaddexp(log_BHQ, learned.sink_H[None, :, None]), log_BHQ
+        before = known(log_BHQ)
+        log_BHQ = jnp.logaddexp(before, learned.sink_H[None, :, None])
         share_BQH1 = jnp.exp(before - log_BHQ).swapaxes(1, 2)[..., None]
         o_BQHC = (o_BQHC.astype(jnp.float32) * share_BQH1).astype(o_BQHC.dtype)
-    return o_BQHC, (inputs, steering, o_BQHC, log_BHQ, learned.sink_H)
+    return (o_BQHC, log_BHQ), (inputs, steering, o_BQHC, log_BHQ, learned.sink_H)
 
 
-def _backward(programs: Programs, plan: Plan, traced, residuals, g_BQHC):
+def _backward(programs: Programs, plan: Plan, traced, residuals, gradients):
     inputs, steering, o_BQHC, log_BHQ, sink_H = residuals
+    g_BQHC, g_log_BHQ = gradients
     delta_BQH = (g_BQHC.astype(jnp.float32) * o_BQHC.astype(jnp.float32)).sum(axis=-1)
-    inputs = inputs._replace(g=g_BQHC, log=log_BHQ, delta=delta_BQH.swapaxes(1, 2))
+    # A logit's gradient is its weight times (what its value gets - delta + what the log gets).
+    delta_BHQ = delta_BQH.swapaxes(1, 2) - g_log_BHQ
+    inputs = inputs._replace(g=g_BQHC, log=log_BHQ, delta=delta_BHQ)
     call = lambda body, *args: programs.call(body, plan, traced, inputs, steering, *args)
     (i, j), (q, k, v, sums) = _counts(steering), (inputs.q, inputs.k, inputs.v, inputs.sums)
     of_sums = lambda name: [] if sums is None else [(getattr(sums, name).shape, jnp.float32)]

@@ -28,8 +28,8 @@ class Kernel(Protocol):
       layer:    the mask, by index and segment of each token (`Layer.q`, `Layer.k`), `causal` and
         `mask_padding`; a relative bias as a row of offsets (`row_BHN`), or the bias function with
         parameters and positions, which a kernel traces; features of keys that are summed (`fox`).
-      options:  `sink_H` and `cap`. The scale is applied already, and neither a mask nor a bias of
-        pairs of tokens gets here.
+      options:  `sink_H`, `cap`, and `lse`, which asks for the log-sum-exp. The scale is applied
+        already, and neither a mask nor a bias of pairs of tokens gets here.
     """
 
     def refuses(self, layer: Layer) -> str:
@@ -44,8 +44,14 @@ class Kernel(Protocol):
         """Whether it takes the tokens as they are stored: True, or bool when a program runs."""
         ...
 
-    def kernel(self, q_BQHC, k_BKGC, v_BKGC, layer: Layer, options: ScoreOptions) -> jax.Array:
-        """The output, [B, Q, H, C'], in the dtype of v; 0 for a query that sees no key."""
+    def kernel(
+        self, q_BQHC, k_BKGC, v_BKGC, layer: Layer, options: ScoreOptions
+    ) -> tuple[jax.Array, jax.Array | None]:
+        """The output, [B, Q, H, C'], in the dtype of v, and the log-sum-exp of a query's logits and
+        its sink's, [B, Q, H] in float32; 0 and -inf for a query that sees no key.
+
+        The second has a gradient too. It may be None where `options.lse` does not ask for it.
+        """
         ...
 
 

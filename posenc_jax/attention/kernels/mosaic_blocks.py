@@ -37,7 +37,7 @@ from posenc_jax.attention.kernels.mosaic_program import (
 )
 from posenc_jax.attention.kernels.products import scale
 from posenc_jax.attention.mask import conditions
-from posenc_jax.attention.softmax import FLOOR, capped, through_cap
+from posenc_jax.attention.softmax import FLOOR, NOTHING, capped, through_cap
 
 
 class Pair(NamedTuple):
@@ -78,7 +78,7 @@ def forward(program: MosaicProgram, i, o, log) -> None:
     def finish(state) -> list:
         top_Q, total_Q, sum_QC = state
         safe_Q = jnp.where(total_Q > 0, total_Q, 1.0)
-        log_Q = jnp.where(total_Q > 0, top_Q + jnp.log(safe_Q), 0.0)
+        log_Q = jnp.where(total_Q > 0, top_Q + jnp.log(safe_Q), NOTHING)
         return [sum_QC / _in_rows(safe_Q, sum_QC), log_Q]
 
     outputs = [program.tokens(o, i), program.line(log, i)]

@@ -35,10 +35,12 @@ def refuses_call(q_BQHC, k_BKGC, v_BKGC, options: ScoreOptions) -> str:
     """Why splash attention does not take these arrays and options; "" if it does.
 
     Sinks: it sums their gradient in the arrays' dtype before JAX 0.12. In `jax.shard_map` it does
-    not say over which axes its output varies.
+    not say over which axes its output varies. Its log-sum-exp has no gradient.
     """
-    if options.sink_H is not None or jax.typeof(q_BQHC).manual_axis_type.varying:
-        return "sinks, or devices of `jax.shard_map`, with splash attention"
+    if options.sink_H is not None or options.lse:
+        return "sinks and return_lse, with splash attention"
+    if jax.typeof(q_BQHC).manual_axis_type.varying:
+        return "devices of `jax.shard_map`, with splash attention"
     return ""
 
 
@@ -47,7 +49,7 @@ def fits(layer: Layer) -> jax.Array | bool:
     return (jnp.diff(layer.q.index_BT, axis=1) > 0).all() if layer.causal else True
 
 
-def kernel(q_BTHC, k_BTGC, v_BTGC, layer: Layer, options: ScoreOptions) -> jax.Array:
+def kernel(q_BTHC, k_BTGC, v_BTGC, layer: Layer, options: ScoreOptions):
     """softmax(q k / sqrt(C)) v over visible keys, see `interface.Kernel`."""
     cap = options.cap
     rows, time = q_BTHC.shape[:2]
@@ -61,7 +63,7 @@ def kernel(q_BTHC, k_BTGC, v_BTGC, layer: Layer, options: ScoreOptions) -> jax.A
     )  # fmt: skip
     o_BTHC = o_BHTC.transpose(0, 2, 1, 3)[:, :time]
     # A query of padding sees the padding.
-    return jnp.where((segment_BT > 0)[..., None, None], o_BTHC, 0)
+    return jnp.where((segment_BT > 0)[..., None, None], o_BTHC, 0), None
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(0, 1, 2))

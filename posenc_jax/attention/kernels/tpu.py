@@ -10,7 +10,7 @@ README.md in this folder draws how it is put together.
 
 from collections.abc import Sequence
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -29,7 +29,7 @@ from posenc_jax.attention.kernels.tpu_grid import Grid
 from posenc_jax.attention.kernels.traced_bias import TracedBias, floats, trace
 from posenc_jax.attention.layers import Layer
 from posenc_jax.attention.score_options import ScoreOptions
-from posenc_jax.attention.softmax import sink_gradient, sum_to
+from posenc_jax.attention.softmax import known, sink_gradient, sum_to
 from posenc_jax.backends.form_choice import holds
 from posenc_jax.backends.target import tuned_for, vector_memory
 
@@ -70,8 +70,10 @@ def fits(layer: Layer) -> bool:
 
 
 @partial(jax.jit, inline=True)
-def kernel(q_BQHC, k_BKHC, v_BKHC, layer: Layer, options: ScoreOptions) -> jax.Array:
-    """softmax(q k / sqrt(C) + bias) v over visible keys, see `interface.Kernel`."""
+def kernel(
+    q_BQHC, k_BKHC, v_BKHC, layer: Layer, options: ScoreOptions
+) -> tuple[jax.Array, jax.Array]:
+    """softmax(q k / sqrt(C) + bias) v over visible keys, and the log-sum-exp; see `Kernel`."""
     plan, row, q, k = plan_of(layer, options.cap), None, layer.q, layer.k
     bias, operands = None, None
     fade_BHK = None if layer.encoding.walk is None else summed_features(layer, plan.keys)
@@ -86,8 +88,11 @@ def kernel(q_BQHC, k_BKHC, v_BKHC, layer: Layer, options: ScoreOptions) -> jax.A
     tokens_last = lambda x: fill(x, plan.queries).transpose(0, 2, 3, 1)
     learned = Learned(row, operands, fade_BHK, options.sink_H)
     qkv = tokens_last(q_BQHC), tokens_last(k_BKHC), tokens_last(v_BKHC)
-    o_BHCQ: jax.Array = _attention(plan, bias, *qkv, learned, ranges, q_mask, k_mask)
-    return o_BHCQ.transpose(0, 3, 1, 2)[:, : q_BQHC.shape[1]]
+    results: Any = _attention(plan, bias, *qkv, learned, ranges, q_mask, k_mask)
+    o_BHCQ, log_BH1Q = results
+    lse_BQH = known(log_BH1Q[:, :, 0]).swapaxes(1, 2)
+    queries = q_BQHC.shape[1]
+    return o_BHCQ.transpose(0, 3, 1, 2)[:, :queries], lse_BQH[:, :queries]
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(0, 1))
@@ -109,16 +114,19 @@ def _forward(plan: Plan, bias, q_BHCQ, k_BHCK, v_BHCK, learned, ranges, q_mask, 
     scratch = [line, line, (width, plan.queries)]
     o_BHCQ, log_BH1Q = grid.call("forward", tpu_blocks.forward, outputs, scratch)
     if learned.sink_H is not None:
-        log_BH1Q, before = jnp.logaddexp(log_BH1Q, learned.sink_H[None, :, None, None]), log_BH1Q
+        before = known(log_BH1Q)
+        log_BH1Q = jnp.logaddexp(before, learned.sink_H[None, :, None, None])
         share_BH1Q = jnp.exp(before - log_BH1Q)
         o_BHCQ = (o_BHCQ.astype(jnp.float32) * share_BH1Q).astype(o_BHCQ.dtype)
-    return o_BHCQ, (inputs, ranges, o_BHCQ, log_BH1Q, learned.sink_H)
+    return (o_BHCQ, log_BH1Q), (inputs, ranges, o_BHCQ, log_BH1Q, learned.sink_H)
 
 
-def _backward(plan: Plan, bias, residuals, g_BHCQ):
+def _backward(plan: Plan, bias, residuals, gradients):
     inputs, ranges, o_BHCQ, log_BH1Q, sink_H = residuals
+    g_BHCQ, g_log_BH1Q = gradients
     g_o_BHCQ = g_BHCQ.astype(jnp.float32) * o_BHCQ.astype(jnp.float32)
-    delta_BH1Q = g_o_BHCQ.sum(axis=2, keepdims=True)
+    # A logit's gradient is its weight times (what its value gets - delta + what the log gets).
+    delta_BH1Q = g_o_BHCQ.sum(axis=2, keepdims=True) - g_log_BH1Q
     inputs = inputs._replace(g=g_BHCQ, log=log_BH1Q, delta=delta_BH1Q)
     if one_pass(plan, inputs):
         d_queries, d_bias, d_keys = _gradients(plan, bias, inputs, ranges, Sides(True, True))

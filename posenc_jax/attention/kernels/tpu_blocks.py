@@ -13,7 +13,7 @@ from posenc_jax.attention.block_sizes import LANES
 from posenc_jax.attention.kernels.block_ranges import BlockRanges, meet, unmasked
 from posenc_jax.attention.kernels.products import product, scale
 from posenc_jax.attention.mask import conditions
-from posenc_jax.attention.softmax import FLOOR, capped, through_cap
+from posenc_jax.attention.softmax import FLOOR, NOTHING, capped, through_cap
 
 
 class Inputs(NamedTuple):
@@ -82,7 +82,7 @@ def forward(plan: Plan, ranges: BlockRanges, i, j, inputs: Inputs, o, log, top, 
         seen = total[...] > 0  # queries that see a key
         safe_1Q = jnp.where(seen, total[...], 1)
         o[...] = (sum_CQ[...] / safe_1Q).astype(o.dtype)
-        log[...] = jnp.where(seen, top[...] + jnp.log(safe_1Q), 0)
+        log[...] = jnp.where(seen, top[...] + jnp.log(safe_1Q), NOTHING)
 
 
 def backward(sides: Sides, plan: Plan, ranges: BlockRanges, i, j, inputs: Inputs, *refs):

@@ -35,8 +35,8 @@ def fits(layer: Layer) -> bool:
 
 
 @partial(jax.jit, inline=True)
-def kernel(q_BQHC, k_BKGC, v_BKGC, layer: Layer, options: ScoreOptions) -> jax.Array:
-    """softmax(q k / sqrt(C) + bias) v over visible keys, see `interface.Kernel`."""
+def kernel(q_BQHC, k_BKGC, v_BKGC, layer: Layer, options: ScoreOptions):
+    """softmax(q k / sqrt(C) + bias) v over visible keys, and the log-sum-exp; see `Kernel`."""
     return attention(PROGRAMS, GPU_BLOCK[0], q_BQHC, k_BKGC, v_BKGC, layer, options)
 
 

@@ -12,7 +12,7 @@ from posenc_jax.attention.kernels.gpu_bias import bias_of_blocks
 from posenc_jax.attention.kernels.products import product, scale
 from posenc_jax.attention.kernels.triton_program import Keys, Queries, TritonProgram
 from posenc_jax.attention.mask import conditions
-from posenc_jax.attention.softmax import FLOOR, capped, through_cap
+from posenc_jax.attention.softmax import FLOOR, NOTHING, capped, through_cap
 
 
 def forward(program: TritonProgram, i, o, log) -> None:
@@ -32,7 +32,7 @@ def forward(program: TritonProgram, i, o, log) -> None:
     top_Q1, total_Q1, sum_QC = _over_keys(program, i, visit, start)
     safe_Q1 = jnp.where(total_Q1 > 0, total_Q1, 1)
     o[program.b, program.at(i), program.h, :] = (sum_QC / safe_Q1).astype(o.dtype)
-    log_Q1 = jnp.where(total_Q1 > 0, top_Q1 + jnp.log(safe_Q1), 0)
+    log_Q1 = jnp.where(total_Q1 > 0, top_Q1 + jnp.log(safe_Q1), NOTHING)
     log[program.b, program.h, program.at(i)] = log_Q1[:, 0]
 
 
