@@ -46,8 +46,15 @@ def folder(model: EncoderConfig) -> Path:
 
 
 def check(model: EncoderConfig) -> None:
-    """Raises FieldError or Refused for a folder that cannot be read, before weights are."""
+    """FieldError: the folder cannot be read, which is found before its weights are."""
     path = folder(model)
+    try:
+        _check_folder(path)
+    except Refused as error:
+        raise FieldError("model.checkpoint", str(error)) from None
+
+
+def _check_folder(path: Path) -> None:
     with inside("model.checkpoint"):
         what = pretrained.released(read_json(path / "config.json"))
         if what.config.kind != "encoder":

@@ -77,8 +77,8 @@ def test_far_table(name, options, top):
 
 
 def test_every_rotary_method_is_held_to_its_angles():
-    """Those that are not: `liere`, `comrope` and `tree` have no turns to drop, see their docstrings;
-    `prope` reads cameras, and tests/encodings/test_cameras.py holds it to float64.
+    """Those that are not: `liere`, `comrope` and `tree` have no turns to drop, see their
+    docstrings; `prope` reads cameras, and tests/encodings/test_cameras.py holds it to float64.
 
     Methods that choose angles by distance have them in their scores, not in a table; they are held
     to float64 by test_catalogue_precision.

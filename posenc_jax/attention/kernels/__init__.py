@@ -10,6 +10,10 @@ from typing import cast
 
 import jax
 
+# Pallas adds settings to JAX 0.11 when it is imported, which count in the keys of `jax.jit`: a
+# program that imports it while it is traced is compiled again.
+import jax.experimental.pallas.tpu
+
 from posenc_jax.attention.kernels.interface import Kernel
 from posenc_jax.attention.layers import Layer
 from posenc_jax.attention.score_options import ScoreOptions
