@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 
 from posenc_jax.encodings import card
 from posenc_jax.encodings.card import Card
-from posenc_jax.encodings.graphs import eigenvectors
+from posenc_jax.encodings.graphs import eigenvectors, return_probabilities
 from posenc_jax.lab.gallery import measure, position_panels
 from posenc_jax.lab.gallery.measure import LENGTHS, SIDE, SPAN, TRAINED, Band
 from posenc_jax.lab.gallery.panels import SMALL, THIN, Curve, Panel, curves, heat, in_order, put
@@ -45,6 +45,8 @@ def panels(name: str) -> list[Panel]:
     """Returns the panels of a method."""
     if name == "laplacian":
         return list(_graphs())  # its positions are no points along axes
+    if name == "random_walk":
+        return list(_walks())
     if name == "prope":
         return list(_images(card(name)))
     method, panels_drawn = card(name), []
@@ -138,14 +140,38 @@ def _waves(name: str) -> Panel:
     return panel._replace(draw=draw)
 
 
+def _path(nodes: int) -> np.ndarray:
+    """The adjacency of nodes in a line."""
+    return np.eye(nodes, k=1) + np.eye(nodes, k=-1)
+
+
+def _grid(rows: int) -> np.ndarray:
+    """The adjacency of nodes in rows and SIDE columns."""
+    return np.kron(_path(rows), np.eye(SIDE)) + np.kron(np.eye(rows), _path(SIDE))
+
+
+def _walks(rows: int = 10, steps: Sequence[int] = (2, 4, 8)) -> Iterator[Panel]:
+    """Yields panels of return probabilities on a path and on a grid; they are 0 at odd steps."""
+    path_TA = return_probabilities(_path(TRAINED), steps[-1] + 1)
+    drawn = [
+        Curve(np.arange(TRAINED), path_TA[:, n], f"{n} steps", COLORS[at])
+        for at, n in enumerate(steps)
+    ]
+    below = "that a random walk ends where it began"
+    yield curves(f"A path of {TRAINED} nodes", below, drawn, "node", "probability")
+    grid_TA = return_probabilities(_grid(rows), steps[-1] + 1)
+    for n in steps:
+        title, below = f"A grid, {n} steps", f"{rows} × {SIDE} nodes"
+        entries = grid_TA[:, n].reshape(rows, SIDE)
+        yield heat(title, below, entries, "column", "row", square=True)
+
+
 def _graphs(rows: int = 10, count: int = 3) -> Iterator[Panel]:
     """Yields panels of the first eigenvectors of a path and of a grid of nodes."""
-    path = lambda nodes: np.eye(nodes, k=1) + np.eye(nodes, k=-1)
-    path_TA = eigenvectors(path(TRAINED), count)
+    path_TA = eigenvectors(_path(TRAINED), count)
     drawn = in_order(np.arange(TRAINED), path_TA.T, "eigenvector")
     yield curves(f"A path of {TRAINED} nodes", "signs are arbitrary", drawn, "node", "entry")
-    grid_TT = np.kron(path(rows), np.eye(SIDE)) + np.kron(np.eye(rows), path(SIDE))
-    for n, entry_T in enumerate(eigenvectors(grid_TT, count).T):
+    for n, entry_T in enumerate(eigenvectors(_grid(rows), count).T):
         title, below = f"A grid, eigenvector {n + 1}", f"{rows} × {SIDE} nodes"
         yield heat(title, below, entry_T.reshape(rows, SIDE), "column", "row", square=True)
 

@@ -24,7 +24,10 @@ KNOBS: dict[str, Sequence[Any]] = {
     "beyond": ("error", "clamp", "interpolate"),
 }
 # Methods whose positions do not stand on a line, and what their positions are.
-ABSENT = {"laplacian": "entries of eigenvectors of a graph"}
+ABSENT = {
+    "laplacian": "entries of eigenvectors of a graph",
+    "random_walk": "return probabilities of walks on a graph",
+}
 WIDTHS = (16, 32, 64)  # of a head
 SPAN = 256  # tokens of the sequence, and distances
 LENGTHS = (64, 128, 256)  # of sequences whose last token is asked
