@@ -23,7 +23,15 @@ def code(page: str) -> list[str]:
 NEW, DEFINITION = code("docs/new_encoding.md")
 PAGES = [
     f"docs/{name}.md"
-    for name in ("design", "going_on", "in_your_model", "new_encoding", "running", "speed")
+    for name in (
+        "design",
+        "going_on",
+        "in_your_model",
+        "new_encoding",
+        "running",
+        "speed",
+        "your_experiment",
+    )
 ]
 FOLDERS = r"posenc_jax|experiments|configs|scripts|tests|docs|\.github|\.ci"
 

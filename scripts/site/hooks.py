@@ -33,6 +33,7 @@ WHOLE = {"README.md": "index.md", "CONTRIBUTING.md": "contributing.md",
 LINK = re.compile(r"(?<=\]\()([^)#:\s]+)(#[^)\s]*)?(?=\))")
 MEASURED = ("leaderboard.md", "claims.md")  # first; any other page of docs/ follows
 RUNNING = (
+    "your_experiment.md",
     "running.md",
     "going_on.md",
     "sweeps.md",
