@@ -8,7 +8,7 @@ from collections.abc import Callable
 from functools import partial
 
 import jax
-from jax._src.lib import cuda_versions
+from jax._src.lib import cuda_versions  # CUDA's version has no public name
 from jax._src.pallas.mosaic_gpu.interpret.params import InterpretGPUParams  # public in JAX 0.12
 from jax.experimental.pallas import mosaic_gpu as plgpu
 
