@@ -213,6 +213,8 @@ def page() -> str:
         f"({measured['machine']['date']}), [from here](gpu.md).",
         "## What is said of them",
         claims,
+        "Moving: a number that the verdict reads still changes with the training budget, by more "
+        "than half of its interval.",
     )) + "\n"  # fmt: skip
 
 
