@@ -3,9 +3,9 @@
     python scripts/catalogue.py             # the whole catalogue; half an hour on two cores
     python scripts/catalogue.py rope alibi  # these again; the others stay as they are
 
-Writes results/catalogue.tar.xz, from which `make site` builds the gallery, the explorer and the
-table of methods. A new method needs no entry: the site measures what the archive lacks. An unknown
-name is refused in one line, with exit status 2.
+Writes results/catalogue.tar.xz, after each method, from which `make site` builds the gallery, the
+explorer and the table of methods. A new method needs no entry: the site measures what the archive
+lacks. An unknown name is refused in one line, with exit status 2.
 """
 
 import argparse
@@ -40,7 +40,7 @@ def main(arguments: list[str] | None = None) -> int:
     for name, measurement in store.measure_all(names):
         print(name, flush=True)
         measured[name] = measurement
-    store.pack(flags.out, {name: measured[name] for name in CATALOG if name in measured})
+        store.pack(flags.out, {name: measured[name] for name in CATALOG if name in measured})
     print(f"archive: {flags.out} ({flags.out.stat().st_size / 1e6:.1f} MB)")
     return 0
 
