@@ -210,7 +210,7 @@ def page() -> str:
         f"Cost: parameters of the encoding in a model of {DIMS.layers} layers of width "
         f"{DIMS.model}; time of attention forward, and with all gradients, over that without "
         f"positions, {TOKENS:,} tokens on an {device.removeprefix('NVIDIA ').split()[0]} "
-        f"({measured['machine']['date']}), [from here](gpu.md).",
+        f"({measured['machine']['date']}), [from here](speed.md).",
         "## What is said of them",
         claims,
     )) + "\n"  # fmt: skip

@@ -37,8 +37,6 @@ RUNNING = (
     "running.md",
     "going_on.md",
     "sweeps.md",
-    "accelerators.md",
-    "gpu.md",
     "speed.md",
     "data.md",
     "tokens.md",
