@@ -27,6 +27,7 @@ ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "results"
 OTHERS = ("claims",)  # records that are not runs of an experiment
 TIMED = ("benchmarks", "gpu")  # pages of times
+PARTS = {"pretrained": "pretrained_results"}  # a page written by hand -> the records of its part
 EXPERIMENTS = sorted({path.name.partition(".")[0] for path in RESULTS.glob("*.tar.xz")}
                      - {*OTHERS, "catalogue"})  # fmt: skip
 WHOLE = {"README.md": "index.md", "CONTRIBUTING.md": "contributing.md",
@@ -134,8 +135,9 @@ def on_page_markdown(markdown: str, page: Any, **rest: Any) -> str:
     """
     if not page.file.generated_by:
         markdown = mended(markdown, f"docs/{page.file.src_uri}")
-        if page.file.name in (*EXPERIMENTS, *OTHERS):
-            markdown += f"\n\n[Every table, seed and setting](results/{page.file.name}.md)\n"
+        name = PARTS.get(page.file.name, page.file.name)
+        if name in (*EXPERIMENTS, *OTHERS):
+            markdown += f"\n\n[Every table, seed and setting](results/{name}.md)\n"
     return markdown.replace("<details>", "<details markdown>")
 
 
