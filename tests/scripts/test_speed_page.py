@@ -50,3 +50,13 @@ def test_what_was_reported_of_another_processor_is_said_as_reported():
             span = " to ".join(f"{ratio:.2f}".removeprefix("0") for ratio in ratios)
             assert f"{span} at width {width}" in PAGE.replace("\nat", " at")
     assert "raw numbers are not stored" in PAGE
+
+
+def test_the_readme_says_the_ratios_of_both_processors(raw):
+    ratios = [ratio for width in (64, 256) for ratio in speed_page._step_ratios(raw[0], width)]
+    (reported,) = speed_page.REPORTED.values()
+    others = [1 / ratio for pair in reported.values() for ratio in pair]
+    readme = " ".join((ROOT / "README.md").read_text("utf-8").split())
+    assert f"takes {min(ratios):.1f} to {max(ratios):.1f} times as long as ours on an AMD" in readme
+    least, most = f"{min(others):.2f}".removeprefix("0"), f"{max(others):.1f}"
+    assert f"{least} to {most} times as long on an Intel" in readme
