@@ -51,6 +51,7 @@ lock: $(VENV)/.ready  ## resolves the two lock files again, for every platform a
 bench: $(VENV)/.ready  ## needs about a gigabyte: PyTorch and x-transformers
 	$(PY) -m pip install --quiet '.[bench]'
 	$(PY) scripts/bench.py
+	$(PY) scripts/speed_page.py
 
 compile-tpu: $(VENV)-tpu/.ready  ## what the compiler of a TPU says of our programs, without a TPU; hours
 	$(VENV)-tpu/bin/python scripts/compile_for.py v5e $(if $(ONLY),--only='$(ONLY)')

@@ -22,6 +22,7 @@ from ml_collections.config_flags import config_path
 
 from experiments import job, train_help
 from posenc_jax.lab.config import imports
+from posenc_jax.lab.hosts.console import say
 from posenc_jax.lab.hosts.exit_status import first_line
 from posenc_jax.lab.hosts.files import folder_name
 from posenc_jax.options import FieldError, choices_for, field_name
@@ -150,7 +151,7 @@ def main(argv: list[str]) -> int:
             return 0
         config, workdir = parse(argv)
     except ValueError as error:
-        print(f"error: {error}", file=sys.stderr)
+        say(f"error: {error}", sys.stderr)
         return 2
     path, *argument = _config_path(argv)
     expected = train_help.duration(pathlib.Path(path), *argument)

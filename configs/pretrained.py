@@ -2,7 +2,7 @@ r"""What each extension of context does to a released model, before and after fi
 
     python train.py --config=configs/pretrained.py                  # the model of this repository
     python train.py --config=configs/pretrained.py:quick
-    python scripts/experiment_page.py RUN                           # docs/pretrained_results.md
+    python scripts/experiment_page.py RUN                           # its part of docs/pretrained.md
     python train.py --config=configs/pretrained.py --config.model.checkpoint=pythia-70m \
         --config.model.dtype=bfloat16 --config.task.name=file:book.txt \
         --config.task.stretch=1000000 --config.prompts="('passkey_english',)"
@@ -14,7 +14,7 @@ ntk_by_parts, yarn, llama3 and, if rope is all that its layers have, resonance, 
 leaky_rerope and dual_chunk; one that was released with an extension under that, as phi3 with
 longrope, and without; other models as they are. Then plain, pi, ntk and yarn are fine-tuned.
 `train` has the published recipes in its docstring, in experiments/pretrained/config.py;
-docs/pretrained.md has large models, docs/pretrained_results.md what the first command found.
+docs/pretrained.md has large models, and what the first command found.
 
 The model of this repository reads bytes; scripts/pretrained_model.py makes it. Expect rerope to
 read 8 times its length without fine-tuning, ntk and yarn 4 times after it, and no key to be found.

@@ -34,6 +34,7 @@ from posenc_jax.lab.config import imports, schema
 from posenc_jax.lab.config.errors import inside
 from posenc_jax.lab.config.sweeps import dotted
 from posenc_jax.lab.hosts import processes
+from posenc_jax.lab.hosts.console import say
 from posenc_jax.lab.hosts.exit_status import Refused, Unmeasured
 from posenc_jax.options import FieldError, choices_for
 
@@ -152,7 +153,7 @@ def _run(config: schema.ExperimentConfig, workdir: str) -> None:
             devices.tensor_parallel(getattr(train, "tensor", 1)),
             runs.Run(workdir, *identity) as run,
         ):
-            print(_header(config, workdir), flush=True)
+            say(_header(config, workdir))
             summary = run.finish(measure(config, run))
             if run.is_writer:
                 show(workdir)
@@ -178,10 +179,10 @@ def _say_finished(config: schema.ExperimentConfig, workdir: str) -> None:
     """Prints that the run is finished; writes the report and sends it to W&B if that is missing."""
     from posenc_jax.lab import runs
 
-    print(f"{workdir}: finished already; nothing to do", flush=True)
+    say(f"{workdir}: finished already; nothing to do")
     page = Path(workdir) / "report.html"
     if page.exists():
-        print(f"report: {page}", flush=True)
+        say(f"report: {page}")
     elif processes.is_first():
         show(workdir)
     with contextlib.suppress(Refused):  # another process has the run open and will send it
@@ -213,7 +214,7 @@ def load_modules(
     with inside("config"):
         changed = imports.load_recorded(environment, config.get("imports", ()))
     if changed:
-        print(f"{run}: {changed} changed since the run", flush=True)
+        say(f"{run}: {changed} changed since the run")
 
 
 def document(finished: Sequence["StoredRun"]) -> tuple[str, list[str], list["Section"]]:

@@ -12,6 +12,7 @@ import jax
 import experiments
 from posenc_jax.lab.hosts import exit_status, processes, signals
 from posenc_jax.lab.hosts.compiling import compile_lightly
+from posenc_jax.lab.hosts.console import say
 from posenc_jax.lab.hosts.devices import use_cores
 from posenc_jax.options import FieldError
 
@@ -41,10 +42,10 @@ def run(config: dict[str, Any], workdir: str, named: bool, expected: str = "") -
             _join_several(named)
         prepared = experiments.prepare(config, workdir)
     except ValueError as error:
-        print(f"error: {error}", file=sys.stderr)
+        say(f"error: {error}", sys.stderr)
         return _leave(exit_status.Refused.status)
     if expected:
-        print(expected, flush=True)
+        say(expected)
     _cache_compilations()
     return _leave(_status_of(prepared, workdir))
 
@@ -100,21 +101,21 @@ def _status_of(run: Callable[[], None], workdir: str) -> int:
         run()
         processes.leave()
     except exit_status.Stop as stop:
-        print(f"error: {stop}", file=sys.stderr)
+        say(f"error: {stop}", sys.stderr)
         return stop.status
     except Exception as error:
         line = exit_status.first_line(error)
         if "RESOURCE_EXHAUSTED" in line:
-            print(f"error: out of memory: {line}", file=sys.stderr)
+            say(f"error: out of memory: {line}", sys.stderr)
             return exit_status.Stop.status
         if isinstance(error, OSError) and error.errno in DISK_ERRORS:
-            print(f"error: {error.filename or workdir}: {error.strerror}", file=sys.stderr)
+            say(f"error: {error.filename or workdir}: {error.strerror}", sys.stderr)
             return exit_status.NotWritten.status
         if not processes.is_multiprocess():
             raise
         if isinstance(error, jax.errors.JaxRuntimeError):
             # An orderly exit would wait for the lost process.
-            print(f"error: a process was lost: {line}", file=sys.stderr, flush=True)
+            say(f"error: a process was lost: {line}", sys.stderr)
             os._exit(exit_status.Interrupted.status)
         signals.exit_within(LEAVE_SECONDS, 1)
         raise

@@ -9,7 +9,7 @@ from posenc_jax.heads import head_specs
 from posenc_jax.huggingface import from_huggingface, parts_from_huggingface, to_huggingface
 from posenc_jax.layout import Layout, full, layout
 
-__version__ = "0.2.0"
+__version__ = "1.0.0"
 
 __all__ = [
     "CATALOG",

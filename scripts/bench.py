@@ -1,12 +1,13 @@
-"""Compares a training step, compiling it, and long attention with peers, alternating in one run.
+"""Compares a training step, tracing a model, and long attention with peers, in turn in one run.
 
-    python scripts/bench.py                              # writes docs/benchmarks.md
+    python scripts/bench.py                              # writes results/benchmarks.json
     python scripts/bench.py --peer-python=PATH           # PyTorch and x-transformers live there
     python scripts/bench.py --only=step --rounds=3 --to=/tmp/bench
 
 Each contestant is a process of its own, and they run in turn, so that a noisy machine slows them
 alike. The result is the ratio of times within a round, and its median over rounds. The peers need
-the `bench` extra (`pip install '.[bench]'`); without it their rows say so.
+the `bench` extra (`pip install '.[bench]'`); without it their rows say so. Then
+`python scripts/speed_page.py` writes the tables of docs/speed.md; the site has all of them.
 """
 
 import argparse
@@ -157,13 +158,16 @@ def _shape(size: dict[str, int]) -> str:
     )
 
 
-def page(raw: dict) -> str:
-    """The Markdown page of the raw results."""
+def page(raw: dict, link: str) -> str:
+    """The site's page of all raw results, in Markdown.
+
+    link: to results/benchmarks.json.
+    """
     lines = [
-        "# Benchmarks",
+        "# Speed on a CPU",
         "",
-        "Made by `python scripts/bench.py`; raw numbers in "
-        "[results/benchmarks.json](../results/benchmarks.json).",
+        f"Made by `python scripts/bench.py`; raw numbers in {link}. What follows from them: "
+        "[Speed](../speed.md).",
         "",
         "`ms` is the time of one training step, or of one attention call: the median over rounds.",
         "`ratio` is the peer's time divided by ours in the same round: the median, and the range",
@@ -219,13 +223,18 @@ def table(results: dict[str, Any], steps: int) -> list[str]:
             lines.append(f"| {who} | – | – | – |{' – |' * compiles}")
             reasons += ["", f"{who} was not measured: {result['failed']}."]
             continue
-        ratios = [p / o for p, o in zip(result["seconds"], ours["seconds"], strict=True)]
-        ratio = f"{statistics.median(ratios):.2f} ({min(ratios):.2f}–{max(ratios):.2f})"
+        by_round = ratios(result, ours)
+        ratio = f"{statistics.median(by_round):.2f} ({min(by_round):.2f}–{max(by_round):.2f})"
         ms = statistics.median(result["seconds"]) / steps * 1e3
         ratio = "1" if result is ours else ratio
         line = f"| {who} | {ms:.1f} | {ratio} | {result['mb']:.0f} |"
         lines.append(line + (f" {result['first']:.1f} |" if "first" in result else ""))
     return [*lines, *reasons]
+
+
+def ratios(result: dict[str, Any], ours: dict[str, Any]) -> list[float]:
+    """Returns the time of a contestant / ours, in each round."""
+    return [p / o for p, o in zip(result["seconds"], ours["seconds"], strict=True)]
 
 
 def main() -> None:
@@ -234,7 +243,7 @@ def main() -> None:
     parser.add_argument("--only", default="", help="how the contests' names begin")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--to", type=Path, default=HERE.parent, metavar="DIR",
-                        help="what holds docs/ and results/; default: the repository")  # fmt: skip
+                        help="what holds results/; default: the repository")  # fmt: skip
     flags = parser.parse_args()
     all_contests = step_contests() | attention_contests() | trace_contests()
     contests = {
@@ -249,9 +258,8 @@ def main() -> None:
         "steps": {n: next(iter(r.values())).get("steps", 1) for n, r in contests.items()},
         "contests": {},
     }
-    page_path, raw_path = flags.to / "docs/benchmarks.md", flags.to / "results/benchmarks.json"
-    for path in (page_path, raw_path):
-        path.parent.mkdir(parents=True, exist_ok=True)
+    raw_path = flags.to / "results/benchmarks.json"
+    raw_path.parent.mkdir(parents=True, exist_ok=True)
     if flags.only and raw_path.exists():  # the others stay as they were
         before = json.loads(raw_path.read_text())
         for what in ("steps", "machines"):
@@ -260,7 +268,6 @@ def main() -> None:
     for name, rivals in contests.items():
         raw["contests"][name] = contest(rivals, flags.rounds, flags.peer_python)
         raw_path.write_text(json.dumps(raw, indent=1) + "\n")
-        page_path.write_text(page(raw))
         for who, result in raw["contests"][name].items():
             times = result.get("seconds")
             shown = f"{statistics.median(times):.3f} s" if times else result["failed"]

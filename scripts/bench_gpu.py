@@ -1,12 +1,13 @@
 """Measures this library on a GPU: attention against peers, every method's kernel, trainings.
 
-    python scripts/bench_gpu.py                       # writes results/gpu.json and docs/gpu.md
+    python scripts/bench_gpu.py                       # writes results/gpu.json
     python scripts/bench_gpu.py --only=attention      # a part; the others stay as they were
     python scripts/bench_gpu.py --quick --to=/tmp     # small sizes, on any machine, for a look
 
 Each contestant is a process of its own. All compile at the same time; then they measure in turn,
 once in each round. What fails, or is not compiled in time, says so in the page. PyTorch is one of
-the peers, if it is installed. The machine and the GPU must do nothing else.
+the peers, if it is installed. The machine and the GPU must do nothing else. Then
+`python scripts/speed_page.py` writes the tables of docs/speed.md; the site has all of them.
 """
 
 import argparse
@@ -28,7 +29,6 @@ sys.path.insert(0, str(Path(__file__).parents[1]))  # the package need not be in
 
 from posenc_jax import encodings
 from posenc_jax.lab.hosts.files import write_json
-from scripts.gpu.page import page
 
 ROOT = Path(__file__).parents[1]
 HEADS = {"heads": 12, "head": 64}
@@ -271,7 +271,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="small sizes, on any machine")
     parser.add_argument("--seconds", type=float, default=600.0, help="to begin to compile in")
     parser.add_argument("--to", type=Path, default=ROOT, metavar="DIR",
-                        help="what holds docs/ and results/; default: the repository")  # fmt: skip
+                        help="what holds results/; default: the repository")  # fmt: skip
     flags = parser.parse_args()
     for part in flags.only.split(","):
         if part not in PARTS:
@@ -279,9 +279,8 @@ def main() -> None:
     here = machine()
     if here["backend"] != "gpu" and not flags.quick:
         raise SystemExit(f"error: no GPU; JAX has {here['backend']}. --quick shows that it runs")
-    written, path = flags.to / "docs/gpu.md", flags.to / "results/gpu.json"
-    for file in (written, path):
-        file.parent.mkdir(parents=True, exist_ok=True)
+    path = flags.to / "results/gpu.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
     raw: dict[str, Any] = json.loads(path.read_text("utf-8")) if path.exists() else {}
     for part in flags.only.split(","):
         make, rounds = PARTS[part]
@@ -294,7 +293,6 @@ def main() -> None:
 
         contest(jobs, 1 if flags.quick else rounds, keep, LATEST * flags.seconds)
         print(f"{part}: {time.monotonic() - began:.0f} s", flush=True)
-    written.write_text(page(raw), "utf-8")
 
 
 if __name__ == "__main__":

@@ -141,7 +141,7 @@ USE_CASES = (
     UseCase(
         "a longer context for a trained RoPE model: trained at 8k, wanted at 32k",
         "`yarn` with factor 4 and [fine-tuning](going_on.md); without any training, `rerope`",
-        extended, "pretrained_results.md",
+        extended, "pretrained.md#what-the-small-model-shows",
         "YaRN: Llama 2 to 128k in 600 steps, arXiv 2309.00071", ("yarn", "rerope"),
     ),
     UseCase(
@@ -210,7 +210,7 @@ def page() -> str:
         f"Cost: parameters of the encoding in a model of {DIMS.layers} layers of width "
         f"{DIMS.model}; time of attention forward, and with all gradients, over that without "
         f"positions, {TOKENS:,} tokens on an {device.removeprefix('NVIDIA ').split()[0]} "
-        f"({measured['machine']['date']}), [from here](gpu.md).",
+        f"({measured['machine']['date']}), [from here](speed.md).",
         "## What is said of them",
         claims,
         "Moving: a number that the verdict reads still changes with the training budget, by more "

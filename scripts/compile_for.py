@@ -8,7 +8,7 @@
 
 Answers: does it compile, how much memory does it take, how much does its largest collective send,
 and how long does it take to compile. Writes results/accelerators.json, and the table of
-docs/accelerators.md from it.
+docs/speed.md from it.
 
 Each program is compiled in a process of its own, one after another. A program that the file has
 from the same compiler, with the same text before compilation, is not compiled again. A program that
@@ -326,7 +326,7 @@ def main() -> None:
         if not unchanged:
             programs[name], record["made"] = compiled, versions(args.chip)
             write_text(path, json.dumps(raw, indent=1) + "\n")
-            page = ROOT / "docs" / "accelerators.md"
+            page = ROOT / "docs" / "speed.md"
             replace_between(page, table(raw), BEGIN, END)
             replace_between(page, models_table(raw), BEGIN_MODELS, END_MODELS)
             replace_between(page, mosaic_table(raw), BEGIN_MOSAIC, END_MOSAIC)

@@ -22,6 +22,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))  # the package need not be in
 from experiments import job
 from experiments.compare import loading
 from experiments.sweep_file import overrides
+from posenc_jax.lab.hosts.console import say
 from posenc_jax.options import FieldError
 
 
@@ -45,7 +46,7 @@ def main(arguments: list[str] | None = None) -> int:
             step=flags.step, task=task, name=flags.name,
         )  # fmt: skip
     except ValueError as error:
-        print(f"error: {error}", file=sys.stderr)
+        say(f"error: {error}", sys.stderr)
         return 2
     return job.run(config, str(workdir), named=True)
 

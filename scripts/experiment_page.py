@@ -4,11 +4,13 @@
     python scripts/experiment_page.py runs/sweeps/plateau*          # a page about many runs
     python scripts/experiment_page.py results/permutation.tar.xz    # the page of stored runs again
 
-The page is docs/EXPERIMENT.md, or has the name that the experiment gives it. What cannot make one
-is refused in one line, with exit status 2.
+The page is docs/EXPERIMENT.md, or has the name that the experiment gives it. If a page in docs/ is
+written by hand and has a part that is marked for this one (`MARKS`), it goes there. What cannot
+make one is refused in one line, with exit status 2.
 """
 
 import argparse
+import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -19,7 +21,9 @@ import experiments
 from posenc_jax.lab import runs
 from posenc_jax.lab.report import comparison, document
 from posenc_jax.lab.report.formats import counted
+from posenc_jax.lab.report.markdown import replace_between
 
+MARKS = "<!-- runs of {}: python scripts/experiment_page.py -->", "<!-- end of runs of {} -->"
 ROOT = Path(__file__).parents[1]
 
 
@@ -58,6 +62,14 @@ def write(stored: Sequence[runs.StoredRun], to: Path, archive: Path | None = Non
         runs.pack(archive, folders, comparison.names([folder.resolve() for folder in folders]))
     page = to / "docs" / f"{name}.md"
     document.write(page, stored, said, sections, archive)
+    begin, end = (mark.format(name) for mark in MARKS)
+    for larger in page.parent.glob("*.md"):
+        if begin in larger.read_text("utf-8"):
+            _, _, content = page.read_text("utf-8").partition("\n\n")  # without its title
+            deeper = re.sub(r"(?m)^#", "##", content.rstrip())
+            replace_between(larger, deeper, begin, end)
+            page.unlink()
+            return larger
     return page
 
 

@@ -32,9 +32,10 @@ from experiments.sweep_file import checked, overrides, read
 from posenc_jax.lab.config import searches, sweeps
 from posenc_jax.lab.config.searches import Search
 from posenc_jax.lab.config.sweeps import Point, Sweep
+from posenc_jax.lab.hosts.console import say, width
 from posenc_jax.lab.hosts.exit_status import Interrupted
 from posenc_jax.lab.launch import agents, local, search, skypilot, slices, slurm
-from posenc_jax.lab.report import comparison
+from posenc_jax.lab.report import comparison, terminal
 from posenc_jax.lab.tasks import corpus
 from posenc_jax.options import choices_for
 
@@ -72,7 +73,7 @@ def main(arguments: list[str] | None = None) -> int:
                              f"search draws its own; choices: {', '.join(launchers)}")  # fmt: skip
         return launchers[flags.launch](sweep, configs, folder, flags)
     except ValueError as error:
-        print(f"error: {error}", file=sys.stderr)
+        say(f"error: {error}", sys.stderr)
         return 2
 
 
@@ -89,7 +90,7 @@ def _point(sweep: Sweep, name: str) -> Point:
 
 def _console() -> Console:
     """Returns the console. Lines are not folded if the output goes to a pipe or a file."""
-    return Console(width=None if sys.stdout.isatty() else 10_000)
+    return Console(width=width(sys.stdout) or 10_000)
 
 
 def _local(sweep: Sweep, configs: dict, folder: Path, flags: argparse.Namespace) -> int:
@@ -101,16 +102,28 @@ def _local(sweep: Sweep, configs: dict, folder: Path, flags: argparse.Namespace)
         print(f"{len(sweep.points)} points, {left} to run, in {folder}")
         return 0
     if not _run(sweep, folder, board, console):
-        print(f"stopped; start it again and it goes on: {folder}", file=sys.stderr)
+        say(f"stopped; start it again and it goes on: {folder}", sys.stderr)
         return Interrupted.status
     failed = [point.name for point in sweep.points if board[point.name].state == "failed"]
     for name in failed:
-        print(f"failed: {name}: {board[name].note}; see {folder / name}.log", file=sys.stderr)
+        say(f"failed: {name}: {board[name].note}; see {folder / name}.log", sys.stderr)
     done = [folder / p.name for p in sweep.points if board[p.name].state == "finished"]
     if done and not flags.point:
-        comparison.compare(done, folder / "report.html", sweep.name)
-        console.print(f"report: {folder / 'report.html'}", highlight=False, soft_wrap=True)
+        _report(done, folder, sweep, console)
     return 1 if failed else 0
+
+
+def _report(done: list[Path], folder: Path, sweep: Sweep, console: Console, best: str = "") -> None:
+    """Writes the report of finished points; prints the table of their main metric, and the best.
+
+    best: what a search says of its best trial; without it, which points are best at each length.
+    """
+    merged = comparison.compare(done, folder / "report.html", sweep.name)
+    for section in comparison.tables(merged)[:1]:
+        terminal.show(section, console)
+    for line in [best] if best else comparison.best(merged):
+        say(line)
+    say(f"report: {folder / 'report.html'}")
 
 
 def _run(sweep: Sweep, folder: Path, board: dict[str, local.Status], console: Console) -> bool:
@@ -127,9 +140,9 @@ def _run(sweep: Sweep, folder: Path, board: dict[str, local.Status], console: Co
             line = f"{i}/{len(board)} {name}: {status.state}  {clock}{status.note}".rstrip()
             if told[name] != status.state:
                 told[name] = status.state
-                console.print(line, highlight=False, markup=False, soft_wrap=True)
+                console.print(Text(line))  # above the line that changes
             elif status.state == "running":
-                progress.update(Text(line))
+                progress.update(_cropped(line, console))
 
     with _stoppable() as stopped, console.status("") as progress:
         local.run(sweep, folder, ROOT / "train.py", board, show)
@@ -149,6 +162,13 @@ def _stoppable() -> Iterator[list[str]]:
         signal.signal(signal.SIGTERM, before)
 
 
+def _cropped(line: str, console: Console) -> Text:
+    """Returns a line that changes: one that was folded would leave its rest on the screen."""
+    text = Text(line)
+    text.truncate(max(console.width - len("⠋ "), 1), overflow="ellipsis")
+    return text
+
+
 def _search(sweep: Sweep, configs: dict, folder: Path, flags: argparse.Namespace) -> int:
     drawn, console = sweep.search, _console()
     assert drawn is not None
@@ -165,24 +185,23 @@ def _search(sweep: Sweep, configs: dict, folder: Path, flags: argparse.Namespace
         parts = (f"{trial.name}: {status.state}", value, drawn_values, clock, status.note)
         line = "  ".join(part for part in parts if part)
         if status.state == "running":
-            progress.update(Text(line))
+            progress.update(_cropped(line, console))
         else:
-            console.print(line, highlight=False, markup=False, soft_wrap=True)
+            console.print(Text(line))
 
     check, trials = lambda fields: checked(configs["shared"], fields), []
     with _stoppable() as stopped, console.status("") as progress:
         trials = search.run(sweep, drawn, folder, ROOT / "train.py", check, show)
     if stopped:
-        print(f"stopped; start it again and it goes on: {folder}", file=sys.stderr)
+        say(f"stopped; start it again and it goes on: {folder}", sys.stderr)
         return Interrupted.status
     if (best_trial := search.best(trials, drawn)) is None:
         print(f"failed: no trial has {drawn.objective}; see the logs in {folder}", file=sys.stderr)
         return 1
     done = [folder / trial.name for trial in trials if trial.status.state == "finished"]
-    comparison.compare(done, folder / "report.html", sweep.name)
     fields = " ".join(f"--config.{field}={sweeps.text(v)}" for field, v in best_trial.drawn.items())
-    print(f"best: {best_trial.name}: {drawn.objective} {best_trial.value:.5g}: {fields}")
-    console.print(f"report: {folder / 'report.html'}", highlight=False, soft_wrap=True)
+    best = f"best: {best_trial.name}: {drawn.objective} {best_trial.value:.5g}: {fields}"
+    _report(done, folder, sweep, console, best)
     return 0
 
 

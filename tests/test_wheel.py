@@ -18,6 +18,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 import posenc_jax
+from setup import index_page
 from tests.support import ROOT
 from tests.test_readme import code
 
@@ -48,7 +49,7 @@ def installed(tmp_path_factory) -> Environment:
     source, home = folder / "source", folder / "venv"
     ignored = shutil.ignore_patterns("__pycache__")
     shutil.copytree(ROOT / "posenc_jax", source / "posenc_jax", ignore=ignored)
-    for file in ("pyproject.toml", "README.md", "LICENSE"):
+    for file in ("pyproject.toml", "setup.py", "README.md", "LICENSE"):
         shutil.copy(ROOT / file, source)
     pip(sys.executable, "wheel", "--no-build-isolation", f"--wheel-dir={folder}", source)
     (wheel,) = folder.glob("*.whl")
@@ -109,6 +110,14 @@ def test_the_wheel_has_the_version_and_every_public_name(installed):
     """
     done = installed.run(f"{textwrap.dedent(code)}\n{NO_LAB}")
     assert done.stdout.split() == [posenc_jax.__version__] * 2, done.stderr
+
+
+def test_the_page_of_the_package_index_is_made_of_the_readme(installed):
+    code = "import importlib.metadata as m; print(m.metadata('posenc_jax').get_payload())"
+    page = installed.run(code).stdout.strip()
+    readme = (ROOT / "README.md").read_text("utf-8")
+    assert page == index_page(readme).strip()
+    assert page != readme.strip(), "control"
 
 
 def test_the_version_is_the_same_everywhere():

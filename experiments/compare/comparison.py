@@ -15,6 +15,7 @@ from posenc_jax.encoding import Encoding
 from posenc_jax.lab import report, runs, tasks
 from posenc_jax.lab.config import schema
 from posenc_jax.lab.hosts import failpoints, signals
+from posenc_jax.lab.hosts.console import say
 from posenc_jax.lab.hosts.files import folder_name
 from posenc_jax.lab.metrics import Scores
 from posenc_jax.lab.model import transformer
@@ -198,7 +199,7 @@ def train_row(config: schema.TrainedConfig, row: Row, run: runs.Run) -> State:
             if not run.ended(evaluation.stage):
                 ahead.submit(evaluation.evaluator.compile, params, evaluation.length)
 
-    print(_described(config, model, task, name), flush=True)
+    say(_described(config, model, task, name))
     profile = run.path / "profile" / folder_name(name) if config.profile else None
     steps, ahead = config.train.steps, ThreadPoolExecutor(1, "compiling")
     with (

@@ -13,6 +13,7 @@ from experiments.compare.fields import Config
 from experiments.compare.start import as_tuples, class_of
 from posenc_jax.encoding import Encoding
 from posenc_jax.lab import runs, tasks
+from posenc_jax.lab.hosts.console import say
 from posenc_jax.lab.hosts.files import folder_name
 from posenc_jax.lab.model.transformer import Encodings, Model
 from posenc_jax.lab.runs import source
@@ -173,7 +174,7 @@ def evaluation(
         reason = f"{run} trained {', '.join(chosen)}; choose whose weights {encodings[0]} reads"
         raise FieldError("encoding", reason)
     if left := [n for n in trained if n not in chosen and not encoding]:
-        print(f"{run}: no checkpoint at step {done} of {', '.join(left)}, left out", flush=True)
+        say(f"{run}: no checkpoint at step {done} of {', '.join(left)}, left out")
     if step is None and _say_unfinished(before, f"{run}, {', '.join(chosen)} at step {done}", done):
         step = done  # the finished run can be evaluated beside it
     parts = [encoding, f"step{step}" if step else "", *map(str, task.values())]
@@ -206,7 +207,7 @@ def _say_unfinished(config: Config, checkpoint: str, step: int) -> bool:
     """Prints that weights are those of a training that has not ended; returns whether they are."""
     steps = config.train.steps
     if step < steps:
-        print(f"{checkpoint} of {steps}: the training has not ended", flush=True)
+        say(f"{checkpoint} of {steps}: the training has not ended")
     return step < steps
 
 

@@ -20,6 +20,7 @@ from posenc_jax.lab.config import schema
 from posenc_jax.lab.config.errors import inside
 from posenc_jax.lab.config.sweeps import dotted
 from posenc_jax.lab.hosts import processes
+from posenc_jax.lab.hosts.console import say
 from posenc_jax.lab.hosts.exit_status import Refused
 from posenc_jax.lab.hosts.files import expanded, read_object, write_json
 from posenc_jax.lab.runs import source
@@ -249,13 +250,13 @@ def begin(config: schema.TrainedConfig, row: Any, run: runs.Run, fresh: State) -
     if not config.start.run:
         return fresh
     checkpoint = _recorded(config, row.name, run)
-    print(f"{row.name}: starts from {checkpoint.described()}", flush=True)
+    say(f"{row.name}: starts from {checkpoint.described()}")
     if config.start.what == "state":
         if source.seeds(checkpoint) == [*config.seed_range]:
             return source.restore(checkpoint, fresh)
         return fill(fresh, _of_seeds(config, checkpoint, source.read_state(checkpoint)))
     if changed := _changed_encoding(config, row, checkpoint):
-        print(f"{row.name}: {changed}", flush=True)
+        say(f"{row.name}: {changed}")
     leaves = _weights(config, checkpoint)
     params = fill(fresh.params, _fitting(row.name, fresh.params, leaves))
     return from_weights(config.train, fresh, params)
@@ -348,6 +349,6 @@ def _fitting(row: str, params: Any, leaves: Mapping[str, np.ndarray]) -> Mapping
     said = [f"{', '.join(drawn)} drawn anew"] if drawn else []
     said += [f"{', '.join(unused)} of the source not used"] if unused else []
     if said:
-        print(f"{row}: {'; '.join(said)}", flush=True)
+        say(f"{row}: {'; '.join(said)}")
     kept = {name: leaf for name, leaf in leaves.items() if name not in unused}
     return kept | {name: np.asarray(processes.fetch(wanted[name])) for name in drawn}

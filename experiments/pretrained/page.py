@@ -1,6 +1,6 @@
-"""The report and the page in docs/: what follows from the summary, and its tables.
+"""The report and its part of docs/pretrained.md: what follows from the summary, and its tables.
 
-docs/pretrained.md, written by hand, says how to use the experiment.
+The rest of that page, written by hand, says how to use the experiment.
 """
 
 from collections.abc import Mapping, Sequence

@@ -1,16 +1,14 @@
-"""Writes docs/gpu.md from results/gpu.json."""
+"""Returns the page of results/gpu.json, and parts of it for docs/speed.md."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from statistics import median
 from typing import Any
 
 HEADS, HEAD, TOKENS = 12, 64, 16384
-HEAD_OF_PAGE = """# Measured on a GPU
+HEAD_OF_PAGE = """# Speed on a GPU
 
 Made by `python scripts/bench_gpu.py`, on a machine with a GPU that did nothing else; raw numbers in
-[results/gpu.json](../results/gpu.json). What was compiled without one is in
-[accelerators.md](accelerators.md).
-
+{link}. What follows from them, and what was compiled without a GPU: [Speed](../speed.md).
 {notes}"""
 ATTENTION = """## Attention
 
@@ -62,23 +60,28 @@ Milliseconds of a step of the default model, of so many seeds in one program, an
 """
 
 
-def page(raw: Mapping[str, Any]) -> str:
-    """Returns the page of all that was measured, part by part and GPU by GPU."""
-    sections = {"attention": (ATTENTION, _attention), "long": (LONG, _attention),
-                "forms": (FORMS, _attention), "errors": (ERRORS, _errors),
-                "times": (TIMES, _times), "steps": (STEPS, _steps), "seeds": (SEEDS, _seeds),
-                "board": (BOARD, _board), "hopper": (HOPPER, _attention)}  # fmt: skip
-    missing = [name for name in sections if name not in raw]
-    notes = f"Not measured yet: {', '.join(missing)}.\n" if missing else ""
-    parts = [HEAD_OF_PAGE.format(notes=notes)]
-    for part, (text, rows) in sections.items():
+def page(raw: Mapping[str, Any], link: str) -> str:
+    """Returns the site's page of all that was measured, part by part and GPU by GPU.
+
+    link: to results/gpu.json.
+    """
+    missing = [name for name in SECTIONS if name not in raw]
+    notes = f"\nNot measured yet: {', '.join(missing)}.\n" if missing else ""
+    return "\n".join([HEAD_OF_PAGE.format(link=link, notes=notes), *parts(raw, SECTIONS)])
+
+
+def parts(raw: Mapping[str, Any], names: Iterable[str]) -> list[str]:
+    """Returns the text and the tables of some parts; those that were not measured are left out."""
+    paragraphs = []
+    for part in names:
+        text, rows = SECTIONS[part]
         if part in raw:
-            parts.append(text)
+            paragraphs.append(text)
         for record in raw.get(part, {}).values():
             where = ", ".join(f"{key} {value}" for key, value in record["machine"].items())
             note = [record["note"] + "\n"] if "note" in record else []
-            parts += [f"{where[0].upper()}{where[1:]}.\n", *note, rows(record["found"]) + "\n"]
-    return "\n".join(parts)
+            paragraphs += [f"{where[0].upper()}{where[1:]}.\n", *note, rows(record["found"]) + "\n"]
+    return paragraphs
 
 
 def _attention(by_contestant: Mapping[str, Any]) -> str:
@@ -196,3 +199,9 @@ def _reason(why: str) -> str:
 def _table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     lines = [columns, ["---", *["---:"] * (len(columns) - 1)], *rows]
     return "\n".join("| " + " | ".join(line) + " |" for line in lines) + "\n"
+
+
+SECTIONS = {"attention": (ATTENTION, _attention), "long": (LONG, _attention),
+            "forms": (FORMS, _attention), "errors": (ERRORS, _errors),
+            "times": (TIMES, _times), "steps": (STEPS, _steps), "seeds": (SEEDS, _seeds),
+            "board": (BOARD, _board), "hopper": (HOPPER, _attention)}  # fmt: skip

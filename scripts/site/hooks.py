@@ -26,50 +26,45 @@ from scripts.site import methods, notebooks, records, reference
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "results"
 OTHERS = ("claims",)  # records that are not runs of an experiment
+TIMED = ("benchmarks", "gpu")  # pages of times
+PARTS = {"pretrained": "pretrained_results"}  # a page written by hand -> the records of its part
 EXPERIMENTS = sorted({path.name.partition(".")[0] for path in RESULTS.glob("*.tar.xz")}
                      - {*OTHERS, "catalogue"})  # fmt: skip
 WHOLE = {"README.md": "index.md", "CONTRIBUTING.md": "contributing.md",
          "CHANGELOG.md": "changelog.md"}  # fmt: skip
 LINK = re.compile(r"(?<=\]\()([^)#:\s]+)(#[^)\s]*)?(?=\))")
-MEASURED = ("leaderboard.md", "claims.md")  # first; any other page of docs/ follows
-RUNNING = (
-    "your_experiment.md",
-    "running.md",
-    "going_on.md",
-    "sweeps.md",
-    "accelerators.md",
-    "gpu.md",
-    "speed.md",
-    "data.md",
-    "tokens.md",
-    "pretrained.md",
-)
-MODEL = ("in_your_model.md", "caches.md", "devices.md", "new_encoding.md")
-ELSEWHERE = ("encodings.md", "differences.md", "design.md")
+# The pages of docs/ by the order of the site, which is that of the README.
+USE = ("in_your_model.md", "caches.md", "architectures.md", "pretrained.md")
+CHOOSE = ("choosing.md", "explorer.html")
+RUNNING = ("your_experiment.md", "running.md", "data.md", "tokens.md", "going_on.md", "sweeps.md")
+MEASURED = ("leaderboard.md", "claims.md", "speed.md")  # first; any other page of docs/ follows
+EXTEND = ("new_encoding.md", "design.md")
+DEVICES = ("devices.md", "reliability.md")
+ELSEWHERE = ("encodings.md", "differences.md", "stability.md")
 
 
 def on_config(config: Any) -> Any:
     """Makes the navigation, of which the catalogue is a part."""
     pages = sorted(path.name for path in (ROOT / "docs").glob("*.md"))
-    rest = [
-        page
-        for page in pages
-        if page not in ("choosing.md", *MEASURED, *RUNNING, *MODEL, *ELSEWHERE)
-    ]
+    listed = {*USE, *CHOOSE, *RUNNING, *MEASURED, *EXTEND, *DEVICES, *ELSEWHERE}
+    rest = [page for page in pages if page not in listed]
     readme = (ROOT / "README.md").read_text("utf-8")
     examples = sorted(notebooks.pages(ROOT / "examples"), key=lambda at: readme.find(at[:-3]))
+    tables = [f"results/{name}.md" for name in sorted([*EXPERIMENTS, *OTHERS, *TIMED])]
     config.nav = [
         {"Start": "index.md"},
-        {"Which encoding?": "choosing.md"},
-        {"Explorer": "explorer.html"},
-        {"Catalogue": ["catalogue.md", *_catalogue(), "encodings.md", "differences.md"]},
-        {"Notebooks": examples},
-        {"In your model": [*MODEL]},
-        {"Measured": [*MEASURED, *rest]},
-        {"Every table": [f"results/{name}.md" for name in sorted([*EXPERIMENTS, *OTHERS])]},
-        {"Running": [*RUNNING]},
-        {"Adding": ["contributing.md", "design.md"]},
-        {"Reference": ["reference.md", "changelog.md"]},
+        {"Use it": [*USE, {"Notebooks": examples}]},
+        {
+            "Choose": [
+                *CHOOSE,
+                {"Catalogue": ["catalogue.md", *_catalogue(), "encodings.md", "differences.md"]},
+            ]
+        },
+        {"Experiments": [*RUNNING]},
+        {"Results": [*MEASURED, *rest, {"Every table": tables}]},
+        {"Extend it": [*EXTEND, "contributing.md"]},
+        {"Many devices": [*DEVICES]},
+        {"Reference": ["reference.md", "stability.md", "changelog.md"]},
     ]
     return config
 
@@ -140,8 +135,9 @@ def on_page_markdown(markdown: str, page: Any, **rest: Any) -> str:
     """
     if not page.file.generated_by:
         markdown = mended(markdown, f"docs/{page.file.src_uri}")
-        if page.file.name in (*EXPERIMENTS, *OTHERS):
-            markdown += f"\n\n[Every table, seed and setting](results/{page.file.name}.md)\n"
+        name = PARTS.get(page.file.name, page.file.name)
+        if name in (*EXPERIMENTS, *OTHERS):
+            markdown += f"\n\n[Every table, seed and setting](results/{name}.md)\n"
     return markdown.replace("<details>", "<details markdown>")
 
 

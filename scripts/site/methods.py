@@ -89,7 +89,14 @@ def page(
     if not standing:
         lines += ["Not measured on [the board](../leaderboard.md).", ""]
     for title, table in speeds:
-        lines += [f"## Speed: {title}", "", table, "", "[All benchmarks](../benchmarks.md).", ""]
+        lines += [
+            f"## Speed: {title}",
+            "",
+            table,
+            "",
+            "[All benchmarks](../results/benchmarks.md).",
+            "",
+        ]
     if differences:
         lines += ["## Where public implementations differ", "", *differences, "",
                   "[All of them](../differences.md).", ""]  # fmt: skip

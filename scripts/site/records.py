@@ -1,5 +1,6 @@
 """The pages of the site that have everything that was measured, and its tables as files."""
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -9,6 +10,8 @@ from experiments.claims.page import markdown
 from posenc_jax.lab import runs
 from posenc_jax.lab.report import Section, document, tables
 from posenc_jax.lab.runs import StoredRun
+from scripts import bench
+from scripts.gpu import page as gpu
 
 DOCS = Path(__file__).parents[2] / "docs"
 
@@ -36,9 +39,14 @@ def pages(
 
 
 def other_pages(results: Path) -> dict[str, str]:
-    """Returns path -> text of the page of the claims."""
-    link = "[results/claims.tar.xz](../source/results/claims.tar.xz)"
-    return {"results/claims.md": markdown(ledger(results / "claims.tar.xz"), "../claims", link)}
+    """Returns path -> text of the pages of the claims and of what was timed."""
+    link = lambda file: f"[results/{file}](../source/results/{file})"
+    claims, timed = ledger(results / "claims.tar.xz"), {"benchmarks": bench.page, "gpu": gpu.page}
+    pages = {"results/claims.md": markdown(claims, "../claims", link("claims.tar.xz"))}
+    for name, page in timed.items():
+        raw = json.loads((results / f"{name}.json").read_text("utf-8"))
+        pages[f"results/{name}.md"] = page(raw, link(f"{name}.json"))
+    return pages
 
 
 def ledger(archive: Path) -> list[Finding]:

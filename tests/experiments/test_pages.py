@@ -3,6 +3,7 @@
 import hashlib
 import json
 import re
+import shutil
 import subprocess
 import tarfile
 from html.parser import HTMLParser
@@ -19,7 +20,7 @@ from posenc_jax.lab import report, runs
 from posenc_jax.lab.report import document, markdown
 from posenc_jax.lab.report.sections import Cell, Picture
 from posenc_jax.lab.summary import Estimate, Summary
-from scripts.experiment_page import main
+from scripts.experiment_page import MARKS, main, write
 from tests.experiments.invariance.test_permutation import numbers
 from tests.support import ROOT
 
@@ -69,6 +70,29 @@ def test_every_part_of_a_section_is_in_its_markdown():
     assert lines.index("## Shown") < lines.index("<details><summary>Hidden</summary>", 1)
     assert lines.index("### Inside") < lines.index("</details>")
     assert "| rope<br>b | 2.0 |" in lines
+
+
+def test_a_page_may_be_a_part_of_one_that_is_written_by_hand(tmp_path, monkeypatch):
+    monkeypatch.setattr(document, "pictures", lambda parts: ())
+    summary = Summary(own={"order": {"nope": numbers(0.5, 1e-7)}, "text": {}})
+    run = runs.read(
+        stored(tmp_path / "a", {"experiment": "permutation", "seeds": 1}, summary.content())
+    )
+    docs = tmp_path / "docs"
+    alone = write([run], tmp_path, packed(tmp_path))
+    assert alone == docs / "permutation.md", "control: without marks it is a page"
+    text = alone.read_text()
+    begin, end = (mark.format("permutation") for mark in MARKS)
+    (docs / "larger.md").write_text(f"# By hand\n\nbefore\n\n{begin}\nold\n{end}\n\nafter\n")
+    for _ in range(2):  # again, it is the same
+        assert write([run], tmp_path, packed(tmp_path)) == docs / "larger.md"
+        assert not alone.exists()
+        larger = (docs / "larger.md").read_text()
+        assert larger.startswith(f"# By hand\n\nbefore\n\n{begin}\n\n- ")
+        assert larger.endswith(f"{end}\n\nafter\n")
+        assert "old" not in larger.split()
+        heads = [f"#{line}" for line in text.splitlines() if line.startswith("##")]
+        assert [line for line in larger.splitlines() if line.startswith("##")] == heads
 
 
 def test_texts_are_no_markup(monkeypatch):
@@ -337,10 +361,15 @@ def test_the_committed_page_follows_from_the_committed_records(page, tmp_path, m
     archive = RESULTS / f"{page}.tar.xz"
     stored_runs = runs.read_archive(archive)
     name, said, sections = experiments.document(stored_runs)
-    document.write(tmp_path / f"{name}.md", stored_runs, said, sections, archive)
-    wanted = (DOCS / f"{page}.md").read_text("utf-8")
-    assert (tmp_path / f"{page}.md").read_text("utf-8") == wanted
-    for path in re.findall(r"\]\(([^)]+)\)", wanted):
+    (tmp_path / "docs").mkdir()
+    for larger in DOCS.glob("*.md"):
+        if MARKS[0].format(name) in larger.read_text("utf-8"):
+            shutil.copy(larger, tmp_path / "docs")
+    written = write(stored_runs, tmp_path, archive)
+    wanted = (DOCS / written.name).read_text("utf-8")
+    assert written.read_text("utf-8") == wanted
+    assert len([*written.parent.glob("*.md")]) == 1
+    for path in re.findall(r"\]\(([^)#]+)", wanted):
         assert (DOCS / path).exists(), path
     whole = document.whole(name, stored_runs, said, sections, str)
     # The control: another number in a record or a summary gives another page of the site.

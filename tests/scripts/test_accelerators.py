@@ -22,7 +22,7 @@ from scripts.accelerators.collectives import collectives
 from scripts.accelerators.first_training import first_training
 
 COMPILER = Path(".venv-tpu/bin/python")  # made by `make .venv-tpu/.ready`
-PAGE = Path("docs/accelerators.md")
+PAGE = Path("docs/speed.md")
 CHECKED = "attention/rope/kernel/forward,attention/t5/dense/forward"  # compile in seconds
 GATHER = """
   %s = (f32[8]{0}, f32[32]{0}) all-gather-start(%x), channel_id=7

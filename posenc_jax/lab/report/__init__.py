@@ -6,6 +6,7 @@ from pathlib import Path
 from rich.console import Console
 
 from posenc_jax.lab import runs
+from posenc_jax.lab.hosts.console import say
 from posenc_jax.lab.report.sections import Grid, Picture, Section
 from posenc_jax.lab.report.summaries import summarise
 
@@ -38,4 +39,4 @@ def show(
         terminal.show(section, console)
     tables.save(run.path / "tables", shown)
     path = webpage.write(run, lead, shown)
-    console.print(f"report: {path}", highlight=False, soft_wrap=True)
+    say(f"report: {path}", console.file)

@@ -8,7 +8,7 @@ import base64
 import json
 import math
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -25,7 +25,7 @@ from posenc_jax.lab.report.sections import Cell, Grid, Section
 from posenc_jax.lab.report.tables import save
 from posenc_jax.lab.report.webpage import html_page
 from posenc_jax.lab.runs import TIMES, Record, StoredRun, read
-from posenc_jax.lab.summary import LengthSummary
+from posenc_jax.lab.summary import Estimate, LengthSummary
 
 HERE = Path(__file__).parent
 SCRIPTS = ("elements.js", "chart.js", "comparison.js")
@@ -68,7 +68,7 @@ def compare(workdirs: Sequence[str | Path], path: Path, title: str = "") -> dict
         base = Path(os.path.relpath(folder, path.resolve().parent)).as_posix()
         run["links"] = [[name, f"{base}/{name}"] for name in there]
     path.parent.mkdir(parents=True, exist_ok=True)
-    save(path.with_name(f"{path.stem}-tables"), [Section(*table) for table in _tables(merged)])
+    save(path.with_name(f"{path.stem}-tables"), tables(merged))
     write_text(path, html(merged, title or titled(stored, merged)))
     return merged
 
@@ -84,8 +84,12 @@ def titled(runs: Sequence[StoredRun], merged: Mapping[str, Any]) -> str:
     return f"{said[:1].upper()}{said[1:]}" + (f" on {on}" if on else "") + f": {many}" * bool(many)
 
 
-def _tables(merged: Mapping[str, Any]) -> Iterator[tuple[str, list[Grid]]]:
-    """Yields the name of each metric, and a table of all lines by length."""
+def tables(merged: Mapping[str, Any]) -> list[Section]:
+    """Returns a section for each metric, the main one first, with a table of all lines by length.
+
+    merged: as `merge` returns it.
+    """
+    sections = []
     for metric in merged["metrics"]:
         labelled = [(line["label"], {row[0]: row for row in line["cells"][metric["name"]]})
                for line in merged["lines"]]  # fmt: skip
@@ -93,7 +97,38 @@ def _tables(merged: Mapping[str, Any]) -> Iterator[tuple[str, list[Grid]]]:
         rows = [[label, *(_cell(rows.get(n)) for n in lengths)]
                 for label, rows in labelled]  # fmt: skip
         caption = f"{metric['label']}: mean over seeds, and {metric['interval']}"
-        yield metric["name"], [Grid(["length", *map(str, lengths)], rows, caption)]
+        grid = Grid(["length", *map(str, lengths)], rows, caption)
+        sections.append(Section(metric["name"], [grid]))
+    return sections
+
+
+def best(merged: Mapping[str, Any]) -> list[str]:
+    """Returns a sentence for each length: the line with the best mean of the main metric, and those
+    not told apart from it, as `summaries.leaders` tells.
+
+    merged: as `merge` returns it.
+    """
+    if not merged["metrics"]:
+        return []
+    metric = merged["metrics"][0]
+    cells = {line["label"]: {row[0]: row for row in line["cells"][metric["name"]]}
+             for line in merged["lines"]}  # fmt: skip
+    estimate = lambda mean, *rest: Estimate(math.nan if mean is None else mean, *rest)
+    results = {label: {n: estimate(*row[1:5]) for n, row in by_length.items()}
+               for label, by_length in cells.items()}  # fmt: skip
+    summary = LengthSummary(metric=metric["name"], train_length=0, results=results)
+    sentences = []
+    for length in summaries.lengths(summary):
+        if not (leaders := summaries.leaders(summary, length)):
+            continue
+        first, *near = leaders
+        value = " ".join(filter(None, cells[first][length][5:7]))
+        many = f"{', '.join(near[:NAMED])}{f' and {len(near) - NAMED} more' * (len(near) > NAMED)}"
+        sentences.append(
+            f"best at {length}: {first}, {value} {metric['label']}"
+            + (f"; not told apart: {many}" if near else "")
+        )
+    return sentences
 
 
 def _cell(row: Sequence | None) -> Cell:

@@ -29,6 +29,7 @@ import orbax.checkpoint as ocp
 
 from posenc_jax.lab.hosts import failpoints, processes
 from posenc_jax.lab.hosts.compiling import jit_quick
+from posenc_jax.lab.hosts.console import say
 from posenc_jax.lab.hosts.exit_status import Diverged, NotWritten, Refused, first_line
 from posenc_jax.lab.hosts.files import read_object, write_json
 
@@ -85,7 +86,7 @@ class Checkpoints:
 
     def _not_used(self, step: int, error: Exception) -> None:
         line = f"{self._folder / str(step)}: not used: {first_line(error)}"
-        print(line, file=sys.stderr, flush=True)
+        say(line, sys.stderr)
 
     def save(self, step: int, tree: Any, note: Mapping[str, Any]) -> None:
         """Copies the tree, sharded or not, and starts to write it. All processes must call it.

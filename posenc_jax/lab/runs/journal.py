@@ -23,6 +23,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from posenc_jax.lab.hosts.console import say
 from posenc_jax.lab.hosts.exit_status import NotWritten
 from posenc_jax.lab.hosts.files import read_object, write_json
 from posenc_jax.lab.runs.records import Record, parse
@@ -173,7 +174,7 @@ def _usable_progress(path: Path) -> dict[str, Any]:
     try:
         return read_progress(path)
     except ValueError as error:
-        print(f"{error}; all stages are repeated", file=sys.stderr, flush=True)
+        say(f"{error}; all stages are repeated", sys.stderr)
         return {}
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 from posenc_jax.lab.config.schema import CheckpointConfig
 from posenc_jax.lab.hosts import processes, signals
+from posenc_jax.lab.hosts.console import say
 from posenc_jax.lab.hosts.exit_status import NotWritten
 from posenc_jax.lab.runs.checkpoints import Checkpoints
 from posenc_jax.lab.runs.run import Run
@@ -34,7 +35,7 @@ class StageCheckpoints:
         except NotWritten as late:
             if kind is None:
                 raise
-            print(late, file=sys.stderr, flush=True)
+            say(str(late), sys.stderr)
 
     def restore(self, fresh: Any) -> Any:
         """Returns the state of the newest valid checkpoint, or `fresh` if there is none; sets
@@ -88,6 +89,5 @@ class StageCheckpoints:
             if journal and journal.holds(note.get("mark")):
                 return step, note
             where = f"{self._stage}, step {step}"
-            print(f"{where}: not used: metrics.jsonl is not as it was then",
-                  file=sys.stderr, flush=True)  # fmt: skip
+            say(f"{where}: not used: metrics.jsonl is not as it was then", sys.stderr)
         return 0, {}

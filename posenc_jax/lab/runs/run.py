@@ -9,6 +9,7 @@ from typing import Any
 
 from posenc_jax.lab.config import imports
 from posenc_jax.lab.hosts import failpoints, processes
+from posenc_jax.lab.hosts.console import say
 from posenc_jax.lab.hosts.exit_status import NotWritten, Refused
 from posenc_jax.lab.hosts.files import json_text, read_object, write_json, write_text
 from posenc_jax.lab.runs.environment import changes, environment
@@ -90,7 +91,7 @@ class Run:
         else:
             stored = read_object(self.path / "config.json")["environment"]
             if changed := changes(stored, content["environment"]):
-                print(f"{self.path}: goes on with {changed}: bits may differ", flush=True)
+                say(f"{self.path}: goes on with {changed}: bits may differ")
         self._announced = where == "new"
         return Journal(self.path)
 
@@ -174,7 +175,7 @@ class Run:
     def begin(self, stage: str) -> None:
         """Prints, once in a resumed run, the stage it resumes from."""
         if not self._announced and self.journal is not None:
-            print(f"{self.path}: goes on from {stage}", flush=True)
+            say(f"{self.path}: goes on from {stage}")
         self._announced = True
 
     def end(self, stage: str) -> None:

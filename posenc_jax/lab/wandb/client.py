@@ -9,6 +9,7 @@ from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
+from posenc_jax.lab.hosts.console import say
 from posenc_jax.lab.wandb.rows import AXES
 
 INIT_SECONDS, FINISH_SECONDS, ANSWER_SECONDS = 10.0, 5.0, 3.0
@@ -122,4 +123,4 @@ def within(seconds: float, result: Future) -> Any:
 
 def warn(message: str) -> None:
     """Prints a line to standard error."""
-    print(f"W&B: {message}", file=sys.stderr, flush=True)
+    say(f"W&B: {message}", sys.stderr)

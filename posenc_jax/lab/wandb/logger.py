@@ -26,6 +26,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+from posenc_jax.lab.hosts.console import say
 from posenc_jax.lab.hosts.exit_status import first_line
 from posenc_jax.lab.hosts.files import write_text
 from posenc_jax.lab.summary import Summary
@@ -340,7 +341,7 @@ def start(
             client.warn(f"{attempt} failed ({first_line(error)}); {then}")
             continue
         offline = f"offline; upload with: wandb sync {Path(report.dir).parents[1]}"
-        print(f"W&B: {report.url if attempt == 'online' else offline}", flush=True)
+        say(f"W&B: {report.url if attempt == 'online' else offline}")
         checkpoint = bool(options.get("checkpoint"))
         return WandbLogger(folder, report, attempt, open_training, earlier, bool(agents_id),
                            checkpoint, id)  # fmt: skip

@@ -233,7 +233,7 @@ def test_a_search_that_is_stopped_says_so_and_then_goes_on(tmp_path, go, monkeyp
     monkeypatch.setattr(script, "read", lambda *arguments: shared)
     checked = lambda base, fields: {"train": {"lr": fields["train.lr"]}}
     monkeypatch.setattr(script, "checked", checked)
-    monkeypatch.setattr(script.comparison, "compare", lambda *arguments: None)
+    monkeypatch.setattr(script.comparison, "compare", lambda *arguments: {"metrics": []})
     flags = ["--config=c", f"--folder={tmp_path / 's'}"]
 
     def stop(*arguments):

@@ -2,6 +2,7 @@
 
 import io
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -132,6 +133,32 @@ def test_each_change_of_a_state_is_a_line(terminal, tmp_path, monkeypatch):
     lines = ["2/3 b: running  starting", "2/3 b: failed  61 s  status 3: [no room]"]
     assert [line for line in lines if line in out.getvalue()] == lines
     assert terminal or out.getvalue().splitlines() == lines
+
+
+def test_at_60_columns_a_line_that_changes_is_cropped_and_one_that_stays_is_folded(
+    tmp_path, monkeypatch
+):
+    name = "randomized+rope-lr0.003-width128-layers2"
+    board = {name: local.Status("waiting")}
+    seen = [local.Status("running", note, 3.0) for note in ("starting", "rope: tested at 2048")]
+    seen.append(local.Status("failed", "status 3: config.task.length is beyond the text", 61.0))
+
+    def run(sweep, folder, train, board, show):
+        for board[name] in seen:
+            show()
+
+    def printed(width):
+        out = io.StringIO()
+        console = Console(file=out, width=width, force_terminal=True, _environ={})
+        assert script._run(SWEEP, tmp_path, dict(board), console)
+        plain = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", out.getvalue())
+        return [line for line in re.split(r"[\r\n]+", plain) if line]
+
+    monkeypatch.setattr(local, "run", run)
+    narrow = printed(60)
+    assert max(map(len, narrow)) <= 60
+    assert "beyond the text" in " ".join(narrow), "what stays is whole"
+    assert max(map(len, printed(120))) > 60, "control"
 
 
 def test_progress_is_read_from_the_last_record(tmp_path):

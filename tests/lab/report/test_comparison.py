@@ -288,3 +288,26 @@ def test_text_from_a_run_cannot_close_the_script_element(folders):
     assert text.count("<script") == 2
     data = text.split('id="data">')[1].split("</script>")[0]
     assert json.loads(data) == merged
+
+
+def test_the_best_point_of_each_length_is_told_with_those_not_told_apart(tmp_path):
+    rates = {"far": (1e-3, 1.0), "near": (3e-3, 0.001), "best": (2e-3, 0.0)}
+    stored = [runs.read(write(tmp_path / name, of(0, 1, 2, shift=shift), train={"lr": lr}))
+              for name, (lr, shift) in rates.items()]  # fmt: skip
+    merged = comparison.merge(stored, [*rates])
+    first, second = comparison.best(merged)[:2]
+    assert first.startswith("best at 8: rope · lr 0.002, 2.")
+    assert "±0.025 bits per byte" in first
+    assert "not told apart: rope · lr 0.003" in first
+    assert "lr 0.001" not in first
+    assert second.startswith("best at 16: ")
+    section = comparison.tables(merged)[0]
+    assert section.title == "bits_per_byte"
+    (grid,) = section.parts
+    assert len(grid.rows) == len(merged["lines"])
+    # The control: with the first far below, it is the best, and told apart from the others.
+    stored[0] = runs.read(write(tmp_path / "low", of(0, 1, 2, shift=-1.0), train={"lr": 1e-3}))
+    low, *_ = comparison.best(comparison.merge(stored, [*rates]))
+    assert low.startswith("best at 8: rope · lr 0.001")
+    assert "lr 0.003" not in low
+    assert comparison.best({"metrics": [], "lines": []}) == [], "runs without a table by length"

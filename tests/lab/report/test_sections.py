@@ -2,13 +2,15 @@
 
 import io
 import math
+import re
 
 import pytest
 from matplotlib.figure import Figure
 from rich.console import Console
 
 from posenc_jax.lab import report, runs
-from posenc_jax.lab.report import speed
+from posenc_jax.lab.report import Grid, Section, speed, terminal
+from posenc_jax.lab.report.sections import Cell
 from posenc_jax.lab.training.throughput import Throughput
 from tests.lab.report.test_report import Page
 from tests.support.report_runs import NASTY
@@ -78,3 +80,26 @@ def test_the_page_shows_everything_and_reaches_nowhere(presented):
 def test_figures_are_files_too(presented):
     names = {path.name for path in (presented[0] / "figures").iterdir()}
     assert names == {"line.png", "line.svg"}
+
+
+def numbers(width, columns=12):
+    """A table of many numbers as a terminal of this width prints it."""
+    heads = ["length", *(f"{2**n}\ntrained" for n in range(columns))]
+    rows = [("randomized+rope · lr 0.003 · width 128", *(Cell(f"{n}.125", "±0.025")
+                                                         for n in range(columns))),
+            ("rope", *(f"{n}.5" for n in range(columns)))]  # fmt: skip
+    grid = Grid(heads, rows, "a caption", below=[("unigram", *["4.5"] * columns)])
+    out = io.StringIO()
+    terminal.show(Section("Results", [grid]), Console(file=out, width=width))
+    return out.getvalue()
+
+
+def test_a_table_wider_than_the_terminal_is_several_with_whole_numbers():
+    text = numbers(60)
+    assert max(map(len, text.splitlines())) <= 60
+    assert "…" not in text
+    for n in range(12):
+        assert f"{n}.125" in text, "no number is divided"
+    tables = lambda text: [re.match("(rope|unigram) ", line) for line in text.splitlines()]
+    assert sum(map(bool, tables(text))) == 2 * 3, "each has the names of all rows"
+    assert sum(map(bool, tables(numbers(200)))) == 2, "control: a wide terminal has one table"

@@ -29,7 +29,8 @@ def workdir(tmp_path_factory):
 
 def printed(summary, width):
     out = io.StringIO()
-    Console(file=out, width=width).print(terminal.table(length_table.results(summary)))
+    grid = length_table.results(summary)
+    Console(file=out, width=width).print(terminal.table(grid, width))
     return out.getvalue()
 
 
