@@ -36,8 +36,12 @@ def text_of_bytes(task: schema.TaskConfig) -> None:
 
 
 def sequence(field: str, name: str) -> None:
-    """FieldError: the method reads positions of several axes."""
-    if (axes := encodings.axes(name)) > 1:
+    """FieldError: there is no such method, or it reads positions of several axes."""
+    try:
+        axes = encodings.axes(name)
+    except FieldError as error:  # names "encoding.name"
+        raise FieldError(field, error.reason) from None
+    if axes > 1:
         raise FieldError(field, f"{name} reads positions of {axes} axes; sequences have 1")
 
 

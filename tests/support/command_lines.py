@@ -27,8 +27,9 @@ WRONG = {
     float: (*NO_NUMBER, "-1.0", "nan", "inf", "-inf"),
     str: ("no_such", "None", ",", "+"),
     type(None): ("no", "1e", "[1]", "(2,)", "-1", "0"),  # a number, or none
-    tuple: ("(0,)", "(4, -8)", "(4, 'a')", "(4.5,)", "x", "(4"),
+    tuple: ("(0,)", "(4, -8)", "(4, 'a')", "x", "(4"),
 }
+FRACTIONS = ("rates",)  # tuples that hold fractions; "(4.5,)" is wrong in any other tuple
 # Any text; `undecayed` has names of weights, which are known when the model is built.
 FREE = ("project", "group", "job_type", "tags", "undecayed")
 # By the last part of a field's name.
@@ -71,7 +72,10 @@ def wrong_lines() -> Iterator[Line]:
         for field, value in fields(base).items():
             *_, last = field.split(".")
             yield Line(base, f"--config.{field}z=1", f"{last}z")
-            for wrong in () if last in FREE else WRONG[type(value)]:
+            wrong_values = () if last in FREE else WRONG[type(value)]
+            if isinstance(value, tuple) and last not in FRACTIONS:
+                wrong_values += ("(4.5,)",)
+            for wrong in wrong_values:
                 yield Line(base, f"--config.{field}={wrong}", last)
 
 

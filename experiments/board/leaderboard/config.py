@@ -69,7 +69,7 @@ class TrainConfig(schema.Part):
     batch: schema.Rows = 32
     steps: schema.Count = 4000
     chunk: schema.Rows = 100
-    average: Annotated[int, Field(ge=0)] = 100
+    average: schema.Whole = 100
     warmup: schema.Count = 100
     fall: Annotated[float, Field(ge=0, lt=1)] = 0.0
     looks: schema.Few = 1
@@ -233,6 +233,7 @@ def check(config: Config) -> None:
         config_checks.training("window", name, options_of(config, name), config.window)
         config_checks.groups("task.groups", name, posed(config.task))
     encodings.check_used(names(config), config.encoding.options)
+    config_checks.sequence("reference", config.reference)
     if config.multiples[0] != 1 or sorted(set(config.multiples)) != list(config.multiples):
         raise FieldError("multiples", f"{config.multiples} must rise from 1")
     schema.check_distinct("train.rates", config.train.rates)
