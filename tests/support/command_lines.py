@@ -47,6 +47,9 @@ GOOD = {
     **dict.fromkeys(("fsdp", "remat", "sinks"), ("true", "false")),
 }  # fmt: skip
 
+# The board's steps are whole chunks, and its learning rate needs steps to rise.
+GOOD_ON_THE_BOARD = GOOD | {"steps": ("20", "400"), "chunk": ("1", "40"), "warmup": ("7", "64")}
+
 
 class Line(NamedTuple):
     """A command line, and a word that its refusal must hold; "" if it must be accepted."""
@@ -82,8 +85,9 @@ def wrong_lines() -> Iterator[Line]:
 def good_lines() -> Iterator[Line]:
     """Yields lines with a good value."""
     for base in BASES:
+        values = GOOD_ON_THE_BOARD if base.startswith("configs/leaderboard") else GOOD
         for field in fields(base):
-            for good in GOOD.get(field.split(".")[-1], ()):
+            for good in values.get(field.split(".")[-1], ()):
                 yield Line(base, f"--config.{field}={good}")
 
 
