@@ -4,6 +4,7 @@ import inspect
 import re
 import textwrap
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 
 from matplotlib.figure import Figure
@@ -11,7 +12,7 @@ from matplotlib.figure import Figure
 from experiments.claims.decisions import AGAIN, BUDGETS, RATE, SMALLEST, Finding, findings
 from experiments.claims.entries import Entry, load
 from experiments.claims.ledger import Draw
-from posenc_jax.lab.report import Grid, Picture, Section, drawing
+from posenc_jax.lab.report import Grid, Picture, Section, vector
 from posenc_jax.lab.report.document import linked
 from posenc_jax.lab.runs import StoredRun
 
@@ -164,9 +165,8 @@ def publish(ledger: Sequence[Finding], path: Path, archive: Path) -> None:
         old.unlink()
     for f in ledger:
         if (draw := f.last.figure) is not None:
-            with drawing.styled(f.claim.id):
-                figure = _titled(f, draw)
-                figure.savefig(folder / f"{f.claim.id}.svg", metadata={"Date": None})
+            svg = vector.file(f.claim.id, partial(_titled, f, draw))
+            (folder / f"{f.claim.id}.svg").write_text(svg, "utf-8")
     path.write_text(page(ledger, folder.name, archive), "utf-8")
 
 

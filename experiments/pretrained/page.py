@@ -46,14 +46,16 @@ def sections(run: StoredRun) -> tuple[str, list[Section]]:
     )
     pictures = [
         Picture("by_length", partial(figures.by_length, summary),
-                "Bits per byte by the length of a window, without and with fine-tuning: means "
-                "over stretches, bars 95% t intervals. The dotted line is the trained length."),
+                "Bits per byte by the length of a window: means over stretches, darker is better. "
+                "Right of the line are lengths beyond the trained one; the last rows are of "
+                "fine-tuned weights."),
         Picture("by_position", partial(figures.by_position, run),
-                "Bits per byte by the place in the longest windows. The dotted line is the "
-                "trained length."),
+                "Bits per byte by the place in the longest windows, as above: a column has the "
+                "tokens from its number on. Right of the line are positions beyond the trained "
+                "length."),
         Picture("prompts", partial(figures.prompts, summary),
-                "Bits of each digit of a hidden key, the mean over its depths, a row of panels for "
-                "each prompt. The dashed line is a guess, the dotted line the trained length."),
+                "Bits of each digit of a hidden key, the mean over its depths, a panel for each "
+                "prompt, as above."),
     ]  # fmt: skip
     read = [how, text_grid(summary, "text"), *pictures[:2], *_order(summary)]
     shown = [

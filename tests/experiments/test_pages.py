@@ -111,7 +111,7 @@ def test_the_page_of_a_run_has_its_sentences_figures_and_records(tmp_path, capsy
     assert "exactly one half, in every seed: nope;" in text
     assert "2.50 with rope" in text
     assert ENVIRONMENT["command"] in text
-    figures = re.findall(r"\]\((permutation/\w+\.png)\)", page.read_text())
+    figures = re.findall(r"\]\((permutation/\w+\.svg)\)", page.read_text())
     assert len(figures) == 3
     assert all((page.parent / figure).stat().st_size > 1000 for figure in figures)
     before, written = archive.read_bytes(), page.read_text()
@@ -274,7 +274,7 @@ def test_a_page_in_docs_is_short_and_that_of_the_site_is_whole(tmp_path):
     short = (tmp_path / "x.md").read_text()
     whole = document.whole("x", [run], ["said"], sections, "figures/{}.png".format)
     assert "The table of 99 rows is on the site." in short
-    assert [path.name for path in (tmp_path / "x").iterdir()] == ["line.png"]
+    assert [path.name for path in (tmp_path / "x").iterdir()] == ["line.svg"]
     for part in ("m98", "Hidden", "Only hidden", "under", "seeds: 77", "(x/shown_2.csv)"):
         assert part not in short
         assert part in whole

@@ -2,6 +2,7 @@
 
 import itertools
 import math
+import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
@@ -10,6 +11,7 @@ import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
 from posenc_jax.lab.report import formats
@@ -27,8 +29,12 @@ BAND_SEEDS = 3  # the t interval of two seeds, 12.7 standard errors to each side
 BANDS = 3  # most lines with a band; the colours of more bands on each other blend
 # Half the distance from 1 to the next number: a relative change below it is rounding.
 ROUNDING = {"float32": 2.0**-24, "float64": 2.0**-53}
+NEAR = 0.155  # a length this share of the axis from the trained one has no room for its ratio
 SIDE = 1.12  # a length axis begins this factor below the first length, and ends so past the last
 LABEL_GAP = 0.055  # between two labels in the margin, as a share of the axes' height
+FAN = 0.14  # share of the axes' height between a label and its point that makes it a legend
+WIDTH = 6.4  # inches of a figure of one panel; in a narrower figure letters are larger on a phone
+LETTER, BOLD_LETTER = 0.066, 0.1  # inches of a letter in a figure's small text and in its title
 
 STYLE: dict[Any, Any] = {
     "figure.constrained_layout.use": True,
@@ -58,12 +64,16 @@ STYLE: dict[Any, Any] = {
 
 
 class Label(NamedTuple):
-    """A text in the right margin, with a line in `color` to the point (x, y)."""
+    """A text in the right margin, with a line in `color` to the point (x, y).
+
+    line: what it names, as a legend shows it; by default a line in that colour.
+    """
 
     text: str
     x: float
     y: float
     color: str
+    line: Line2D | None = None
 
 
 @contextmanager
@@ -170,31 +180,39 @@ def y_limits(values: Iterable[float], baselines: Iterable[float]) -> tuple[float
 
 
 def draw_baselines(axes: Axes, values: Mapping[str, float], right: float) -> list[Label]:
-    """Draws baselines as dashed lines; returns their labels, with an arrow if outside the axes."""
+    """Draws the baselines within the axes as dashed lines; returns their labels."""
     low, high = axes.get_ylim()
-    labels = []
-    for name, value in values.items():
-        arrow = "↑ " if value > high else "↓ " if value < low else ""
-        if not arrow:
-            axes.axhline(value, color=MUTED, linewidth=1, linestyle="--", zorder=1)
-        at = min(max(value, low), high)
-        labels.append(Label(f"{arrow}{name} {formats.number(value)}", right, at, MUTED))
-    return labels
+    within = {name: value for name, value in values.items() if low <= value <= high}
+    for value in within.values():
+        axes.axhline(value, color=MUTED, linewidth=1, linestyle="--", zorder=1)
+    return [Label(f"{name} {formats.number(v)}", right, v, MUTED) for name, v in within.items()]
+
+
+def outside(axes: Axes, values: Mapping[str, float]) -> str:
+    """Returns the baselines that are not within the axes, for the line below a title, or ""."""
+    low, high = axes.get_ylim()
+    sides = {"above": [n for n in values if values[n] > high],
+             "below": [n for n in values if values[n] < low]}  # fmt: skip
+    return " · ".join(
+        f"{side} the figure: {', '.join(f'{n} {formats.number(values[n])}' for n in names)}"
+        for side, names in sides.items()
+        if names
+    )
 
 
 def margin_labels(axes: Axes, labels: Sequence[Label]) -> None:
-    """Writes labels in the right margin at the heights of their points, without overlaps."""
-    ordered = sorted(labels, key=lambda label: (label.y, label.color != MUTED))
-    to_axes = axes.transScale + axes.transLimits
-    heights = [to_axes.transform((label.x, label.y))[1] for label in ordered]
-    for i in range(1, len(heights)):
-        heights[i] = max(heights[i], heights[i - 1] + LABEL_GAP)
-    ceiling = 1.0
-    for i in reversed(range(len(heights))):
-        heights[i] = min(heights[i], ceiling)
-        ceiling = heights[i] - LABEL_GAP
+    """Writes labels in the right margin at the heights of their points, without overlaps.
+
+    If one would be further than FAN from its point, so that lines fan out of a point, a legend
+    below the axes names the lines, and the margin has the grey labels alone.
+    """
+    placed = _placed(axes, labels)
+    lines = [label for label in labels if label.color != MUTED]
+    if lines and any(abs(height - point) > FAN for _, point, height in placed):
+        _legend_below(axes, lines)
+        placed = _placed(axes, [label for label in labels if label.color == MUTED])
     line = {"arrowstyle": "-", "linewidth": 1, "shrinkB": 4, "relpos": (0, 0.5)}
-    for label, height in zip(ordered, heights, strict=True):
+    for label, _, height in placed:
         axes.annotate(
             label.text,
             (label.x, label.y),
@@ -208,13 +226,46 @@ def margin_labels(axes: Axes, labels: Sequence[Label]) -> None:
         )
 
 
+def _placed(axes: Axes, labels: Sequence[Label]) -> list[tuple[Label, float, float]]:
+    """Returns each label with the heights of its point and of its text; texts do not overlap."""
+    ordered = sorted(labels, key=lambda label: (label.y, label.color != MUTED))
+    to_axes = axes.transScale + axes.transLimits
+    points = [to_axes.transform((label.x, label.y))[1] for label in ordered]
+    heights = list(points)
+    for i in range(1, len(heights)):
+        heights[i] = max(heights[i], heights[i - 1] + LABEL_GAP)
+    ceiling = 0.98
+    for i in reversed(range(len(heights))):
+        heights[i] = min(heights[i], ceiling)
+        ceiling = heights[i] - LABEL_GAP
+    return list(zip(ordered, points, heights, strict=True))
+
+
+def _legend_below(axes: Axes, labels: Sequence[Label]) -> None:
+    """Writes a legend of lines below all axes of the figure, in as many columns as fit."""
+    figure = axes.get_figure(root=True)
+    assert figure is not None
+    longest = max(len(label.text) for label in labels)
+    columns = int(figure.get_figwidth() / (0.65 + LETTER * longest))
+    figure.legend(
+        [label.line or Line2D([], [], color=label.color) for label in labels],
+        [label.text for label in labels],
+        loc="outside lower left",
+        ncols=max(1, min(columns, len(labels))),
+        fontsize="small",
+    )
+
+
 def length_axis(axes: Axes, lengths: Sequence[int], trained: int) -> None:
     """Makes x a log axis of lengths; tick labels are a length and its ratio to the trained one."""
     every = math.ceil(len(lengths) / TICKS)
     shown = [length for i, length in enumerate(lengths) if i % every == 0 or length == trained]
     axes.set_xscale("log", base=2)
     axes.set_xlim(lengths[0] / SIDE, lengths[-1] * SIDE)
-    axes.set_xticks(shown, [f"{n}\n{formats.length_ratio(n, trained)}" for n in shown])
+    whole = math.log(lengths[-1] / lengths[0] * SIDE**2)
+    beside = lambda n: n != trained and abs(math.log(n / trained)) < NEAR * whole
+    ratio = lambda n: "" if beside(n) else formats.length_ratio(n, trained)
+    axes.set_xticks(shown, [f"{n}\n{ratio(n)}" for n in shown])
     axes.minorticks_off()
     trained_line(axes, trained)
 
@@ -260,10 +311,27 @@ def trained_line(axes: Axes, trained: int) -> None:
 
 
 def set_title(axes: Axes, title: str, below: str) -> None:
-    """Sets a title and, below it in small type, a line that says how to read the figure."""
-    axes.set_title(title, fontweight="bold", fontsize="large", pad=24)
-    axes.annotate(below, (0, 1), (0, 8), xycoords="axes fraction", textcoords="offset points",
-                  color=MUTED, fontsize="small")  # fmt: skip
+    """Sets a title and, below it in small type, a text that says how to read the figure; both are
+    wrapped at the figure's width.
+    """
+    figure = axes.get_figure(root=True)
+    assert figure is not None
+    width = figure.get_figwidth() - 0.75
+    title = textwrap.fill(title, int(width / BOLD_LETTER))
+    lines = _wrapped(below.split(" · "), int(width / LETTER))
+    axes.set_title(title, fontweight="bold", fontsize="large", pad=11 + 13 * len(lines))
+    axes.annotate("\n".join(lines), (0, 1), (0, 8), xycoords="axes fraction",
+                  textcoords="offset points", color=MUTED, fontsize="small",
+                  linespacing=1.25)  # fmt: skip
+
+
+def _wrapped(parts: Sequence[str], width: int) -> list[str]:
+    """Returns the parts in lines of at most so many letters; a longer part is a line."""
+    lines = [""]
+    for part in parts:
+        longer = f"{lines[-1]} · {part}" if lines[-1] else part
+        lines = [*lines[:-1], longer] if len(longer) <= width else [*lines, part]
+    return [line for line in lines if line]
 
 
 def name_rows(axes: Axes, names: Sequence[str], **text: Any) -> None:

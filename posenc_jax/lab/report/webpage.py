@@ -8,11 +8,10 @@ from pathlib import Path
 
 from posenc_jax.lab.config.sweeps import dotted
 from posenc_jax.lab.hosts.files import write_text
-from posenc_jax.lab.report import drawing, plots
+from posenc_jax.lab.report import plots, vector
 from posenc_jax.lab.report.sections import Cell, Grid, Picture, Section
+from posenc_jax.lab.report.vector import CSS
 from posenc_jax.lab.runs import StoredRun
-
-CSS = Path(__file__).with_name("page.css").read_text("utf-8")
 
 
 def write(run: StoredRun, lead: str, sections: Sequence[Section]) -> Path:
@@ -133,9 +132,7 @@ def inline(name: str, svg: str, caption: str) -> str:
     svg = svg.replace("xlink:href", "href")
     svg = re.sub(r'\bid="', f'id="{name}-', svg)
     svg = re.sub(r'href="#|url\(#', lambda found: f"{found.group()}{name}-", svg)
-    for variable, color in drawing.PALETTE.items():
-        svg = svg.replace(color, f"var(--{variable})")
-    return svg
+    return vector.recoloured(svg)
 
 
 def _about(run: StoredRun) -> str:

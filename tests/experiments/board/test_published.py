@@ -231,7 +231,7 @@ def test_the_page_shows_the_numbers_of_the_run(tmp_path):
     for part in ("below 0.95: rope.", "0.900 0.901 0.902"):
         assert part in whole, "a row and every seed of it"
         assert part not in text
-    assert {p.name for p in (tmp_path / "published").glob("*.png")} == {"orderings.png"}
+    assert {p.name for p in (tmp_path / "published").glob("*.svg")} == {"orderings.svg"}
     assert {picture.name for picture in page.pictures(sections)} == {"orderings", "copy_repeated"}
     assert "decides nothing" not in text
     assert "decides nothing" in str(published_page.sections(stored(budget=0.01))[1])
