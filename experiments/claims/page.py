@@ -14,6 +14,7 @@ from experiments.claims.entries import Entry, load
 from experiments.claims.ledger import Draw
 from posenc_jax.lab.report import Grid, Picture, Section, vector
 from posenc_jax.lab.report.document import linked
+from posenc_jax.lab.report.formats import counted
 from posenc_jax.lab.runs import StoredRun
 
 HEAD = """\
@@ -49,7 +50,8 @@ def banner(ledger: Sequence[Finding]) -> str:
     again = [f for f in ledger if f.again]
     changed = [f.claim.id for f in again if f.verdict.when == AGAIN]
     moving = sum(bool(f.moving) for f in ledger)
-    told = f" {len(again)} claims were measured again with other seeds: "
+    were = "was" if len(again) == 1 else "were"
+    told = f" {counted(len(again), 'claim')} {were} measured again with other seeds: "
     told += f"{', '.join(changed)} changed." if changed else "no decided verdict changed."
     return (
         f"Scale full, budgets {', '.join(f'{budget}x' for budget in budgets)}: what the steps of "
@@ -248,7 +250,7 @@ def _runs(ledger: Sequence[Finding]) -> Iterator[str]:
 
 
 def _seeds(e: Entry) -> str:
-    return f"{e.run['seeds']} seeds from {e.run['first_seed']} on"
+    return f"{counted(e.run['seeds'], 'seed')} from {e.run['first_seed']} on"
 
 
 def _lines(f: Finding, figures: str) -> Iterator[str]:

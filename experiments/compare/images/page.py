@@ -20,7 +20,7 @@ from posenc_jax.lab.report import (
     length_table,
     summaries,
 )
-from posenc_jax.lab.report.formats import share
+from posenc_jax.lab.report.formats import counted, share
 from posenc_jax.lab.report.statistics import paired
 from posenc_jax.lab.report.summaries import lead
 from posenc_jax.lab.runs import StoredRun
@@ -36,7 +36,7 @@ def sections(run: StoredRun) -> tuple[str, list[Section]]:
     """The line below the title of the report, and its sections."""
     summary = run.by_length
     names = methods(summary)
-    return lead(run, f"{len(names)} methods", f"{summaries.seed_count(summary)} seeds"), [
+    return lead(run, f"{len(names)} methods", counted(summaries.seed_count(summary), "seed")), [
         Section("What follows", findings(summary)),
         Section("Accuracy", [_table(summary), Picture(
             "by_resolution",
@@ -222,8 +222,9 @@ def document(runs: Sequence[StoredRun]) -> tuple[list[str], list[Section]]:
     found = findings(run.by_length)
     _, accuracy, control, _ = sections(run)[1]  # without the pictures, which an archive lacks
     seeds = Section("Every seed", [length_table.every_seed(run.by_length)], folded=True)
-    return [*found[:2], _enlarged(run.by_length)], [
-        accuracy,
+    table, picture = accuracy.parts
+    return [_enlarged(run.by_length), *found[:2]], [
+        Section(accuracy.title, [picture, table]),
         control,
         Section("By resolution, and two dimensions less one", found[2:]),
         seeds,

@@ -216,7 +216,7 @@ def _within(group: Group) -> str:
     means = _means(base, base.main, length)
     if base.main != STRICT:
         low, high = min(means.values()), max(means.values())
-        return f"{base.task}: {low:.3f} to {high:.3f} {metrics.metric(base.main).title}"
+        return f"{base.task}: {formats.span(low, high, 3)} {metrics.metric(base.main).title}"
     missed = _missed(base)
     rest = f", not {', '.join(missed)}" if missed else ""
     count = f"{len(means) - len(missed)} of {len(means)} methods"
@@ -283,10 +283,13 @@ def _section(group: Group) -> Section:
             "says nothing about extrapolation, and is not marked as the best."
         )
     for metric, summary in base.summaries.items():
-        parts.append(length_table.results(summary, apart=missed))
         parts.append(plots.picture_by_length(f"{stem}_{metric}", summary))
-    if group.longer:
-        parts += [_longer(group, metric) for metric in base.summaries]
+    tables = [length_table.results(summary, apart=missed) for summary in base.summaries.values()]
+    tables += [_longer(group, metric) for metric in base.summaries] if group.longer else []
+    parts.append(tables[0])
+    if tables[1:]:
+        title = f"{base.task}: other metrics and budgets"
+        parts.append(Section(title, tables[1:], folded=True))
     for metric, summary in base.summaries.items():
         title = f"{base.task}, {metrics.metric(metric).title}: every seed"
         parts.append(Section(title, [length_table.every_seed(summary)], folded=True))
@@ -296,9 +299,10 @@ def _section(group: Group) -> Section:
 def _setting(base: Budget) -> str:
     train, model = base.config["train"], base.config["model"]
     return (
-        f"{base.steps} steps of {train['batch']} examples of length {train['min_length']} to "
-        f"{train['length']}, learning rate {train['lr']:g}; a {model['kind']} of {model['layers']} "
-        f"layers, width {model['width']}, {model['heads']} heads."
+        f"{base.steps} steps of {train['batch']} examples of length "
+        f"{formats.span(train['min_length'], train['length'], 0)}, learning rate {train['lr']:g}; "
+        f"a {model['kind']} of {formats.counted(model['layers'], 'layer')}, width "
+        f"{model['width']}, {formats.counted(model['heads'], 'head')}."
     )
 
 

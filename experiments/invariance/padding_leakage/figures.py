@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from experiments.invariance.padding_leakage.leaks import Computed
 from posenc_jax.lab.report import drawing
 from posenc_jax.lab.report.drawing import name_rows, seed_dots, title_with_legend
-from posenc_jax.lab.report.formats import small
+from posenc_jax.lab.report.formats import small, span
 from posenc_jax.lab.report.summaries import largest
 
 LEAK = (
@@ -82,7 +82,7 @@ def mass(by_encoding: Mapping, data: Mapping) -> Figure:
         axes.set_title(f"{pads} of {width} tokens are padding")
         axes.set_xlabel("share of attention")
     shares = [np.mean(v) for by_state in by_encoding.values() for v in by_state["trained"].values()]
-    ends = f"{min(shares):.2f} to {max(shares):.2f}"
+    ends = span(min(shares), max(shares), 2)
     title = f"Without the attention mask, padding gets {ends} of the attention"
     title_with_legend(figure, title, columns=3)
     return figure
