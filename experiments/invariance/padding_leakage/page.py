@@ -162,9 +162,9 @@ def conclusions(summary: Mapping) -> list[str]:
     token = summary["accuracy"]["token"]
     scores = [f"{token[masks]['junk']['mean']:.3f}" for masks in (ALL, NAMES[-2])]
     return [
-        f"With all masks on, a result of {counted(count, 'method')} changes {_at_most(most['content'])} with "
-        f"other content of the padding, and {_at_most(most['amount'])} if it is taken away; "
-        f"{above} the bounds of the rule below.",
+        f"With all masks on, a result of {counted(count, 'method')} changes "
+        f"{_at_most(most['content'])} with other content of the padding, and "
+        f"{_at_most(most['amount'])} if it is taken away; {above} the bounds of the rule below.",
         f"What each mask is necessary for, when content and amount of padding change: {needed}.",
         f"With the attention mask off, trained models give {span(min(masses), max(masses), 3)} "
         f"of a token's attention to padding, and among random symbols as padding the share of "

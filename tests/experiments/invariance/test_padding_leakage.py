@@ -256,5 +256,5 @@ def test_the_run_ends_in_its_tables_and_page(leaks, tmp_path, capsys, monkeypatc
     assert "attention: outputs, pooled, loss, gradient; output: pooled;" in page
     # The control: a method that leaks with all masks on is named.
     fields["leaks"]["content"]["loss"][ALL]["rope"] = 0.5
-    assert "by at most 0.5," in padding_page.conclusions(fields)[0]
+    assert "by at most 0.5 with" in padding_page.conclusions(fields)[0]
     assert "rope is above the bounds of the rule below." in padding_page.conclusions(fields)[0]
