@@ -59,7 +59,9 @@ def document(runs: Sequence[StoredRun]) -> tuple[list[str], list[Section]]:
         same encoding, steps and seed.
     """
     groups = [*of_tasks(runs).values()]
-    return conclusions(groups), [_section(group) for group in groups]
+    within, beyond, more_steps = conclusions(groups)
+    learned = Section("What was learned, and in which budget", [within, more_steps])
+    return [beyond], [*(_section(group) for group in groups), learned]
 
 
 def of_tasks(runs: Sequence[StoredRun]) -> dict[str, Group]:
@@ -236,6 +238,9 @@ def _beyond(base: Budget) -> str:
         return f"{base.task}: no method learned it"
     best = (min if metrics.metric(base.metric).better == "lower" else max)(means.values())
     names = [name for name, mean in means.items() if f"{mean:.3f}" == f"{best:.3f}"]
+    rows = replace(summary, results={name: summary.results[name] for name in means})
+    near = [name for name in summaries.leaders(rows, length) if name not in names]
+    not_apart = f" (not told apart from {', '.join(near)})" if near else ""
     rope = f", rope {means['rope']:.3f}" if "rope" in means else ""
     at = f"{base.task} at {formats.length_ratio(length, summary.train_length)}"
     metric, floor = metrics.metric(base.metric).title, summary.floors.get(length)
@@ -244,7 +249,7 @@ def _beyond(base: Budget) -> str:
     if floor is not None and best <= floor:
         return f"{at}: none is above the floor, {floor:.3f} {metric}{by_content}"
     least = "" if floor is None else f", the floor {floor:.3f}{by_content}"
-    return f"{at}: {', '.join(names)}, {best:.3f} {metric}{rope}{least}"
+    return f"{at}: {', '.join(names)}{not_apart}, {best:.3f} {metric}{rope}{least}"
 
 
 def _changes(base: Budget, longer: Budget, metric: str) -> dict[str, dict[int, float]]:
