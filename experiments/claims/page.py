@@ -29,7 +29,7 @@ shows nothing. A verdict is "moving" if a number that its rule reads differs bet
 budgets by more than half of its interval: then its size at more steps is not known. q is the
 p-value of a verdict after the correction of Benjamini and Hochberg for all claims with random
 numbers; a verdict with q over 5% is not decided."""
-TITLE = 74  # letters in a line of a figure's title
+TITLE = 58  # letters in a line of a figure's title
 COLUMNS = ("id", "claim", "verdict", "at 1x, 2x, 4x", AGAIN, "q", "because")
 MOVING = "moving"
 MOST = 3  # numbers that move, with their values

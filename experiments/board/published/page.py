@@ -222,7 +222,7 @@ def _overview(rows: Sequence[Result]) -> Figure:
     axes = figure.subplots()
     axes.axvline(0, color="#667080", linewidth=1)
     for y, row in enumerate(rows):
-        for at, shift, face in ((row.half, 0.18, "white"), (row.whole, -0.18, None)):
+        for at, shift, face in ((row.half, 0.18, "none"), (row.whole, -0.18, None)):
             if at.verdict.tau:
                 tau, *ends = at.verdict.tau
                 axes.plot(ends, [y + shift] * 2, color="#0072b2", linewidth=1.5)

@@ -34,6 +34,7 @@ SIDE = 1.12  # a length axis begins this factor below the first length, and ends
 LABEL_GAP = 0.055  # between two labels in the margin, as a share of the axes' height
 FAN = 0.14  # share of the axes' height between a label and its point that makes it a legend
 WIDTH = 6.4  # inches of a figure of one panel; in a narrower figure letters are larger on a phone
+TALL = 30  # letters beside a y axis
 LETTER, BOLD_LETTER = 0.066, 0.1  # inches of a letter in a figure's small text and in its title
 
 STYLE: dict[Any, Any] = {
@@ -312,17 +313,24 @@ def trained_line(axes: Axes, trained: int) -> None:
 
 def set_title(axes: Axes, title: str, below: str) -> None:
     """Sets a title and, below it in small type, a text that says how to read the figure; both are
-    wrapped at the figure's width.
+    wrapped at the figure's width, less that of the names beside the axes.
     """
     figure = axes.get_figure(root=True)
     assert figure is not None
-    width = figure.get_figwidth() - 0.75
+    names = [label.get_text() for label in axes.get_yticklabels()]
+    longest = max((len(name) for name in names if "$" not in name), default=0)  # $: a power
+    width = figure.get_figwidth() - max(0.75, 0.35 + 1.3 * LETTER * longest)
     title = textwrap.fill(title, int(width / BOLD_LETTER))
     lines = _wrapped(below.split(" · "), int(width / LETTER))
     axes.set_title(title, fontweight="bold", fontsize="large", pad=11 + 13 * len(lines))
     axes.annotate("\n".join(lines), (0, 1), (0, 8), xycoords="axes fraction",
                   textcoords="offset points", color=MUTED, fontsize="small",
                   linespacing=1.25)  # fmt: skip
+
+
+def label_y(axes: Axes, text: str) -> None:
+    """Labels the y axis, in lines that are no longer than the axis."""
+    axes.set_ylabel(textwrap.fill(text, TALL))
 
 
 def _wrapped(parts: Sequence[str], width: int) -> list[str]:

@@ -166,7 +166,7 @@ def by_length(summary: LengthSummary) -> Figure:
         labels.append(Label(name, *ends[-1], drawing.MUTED))
     drawing.margin_labels(axes, labels)
     axes.set_xlabel(f"test length ({formats.size_unit(summary)}, log scale)")
-    axes.set_ylabel(metrics.metric(metric).axis_label)
+    drawing.label_y(axes, metrics.metric(metric).axis_label)
     below = [_spread(summary), drawing.outside(axes, summary.baselines)]
     drawing.set_title(axes, title, " · ".join(filter(None, below)))
     return figure
