@@ -9,9 +9,10 @@ from pathlib import Path
 
 from matplotlib.figure import Figure
 
-from experiments.claims.decisions import AGAIN, BUDGETS, RATE, SMALLEST, Finding, findings
+from experiments.claims.decisions import AGAIN, BUDGETS, NONE, RATE, SMALLEST, Finding, findings
 from experiments.claims.entries import Entry, load
 from experiments.claims.ledger import Draw
+from experiments.limits import TITLE as LIMITS
 from posenc_jax.lab.report import Grid, Picture, Section, vector
 from posenc_jax.lab.report.document import linked
 from posenc_jax.lab.report.formats import counted
@@ -56,7 +57,7 @@ def banner(ledger: Sequence[Finding]) -> str:
     return (
         f"Scale full, budgets {', '.join(f'{budget}x' for budget in budgets)}: what the steps of "
         "every training were multiplied by. A claim on trained models is decided only if its "
-        f"verdicts at 1x, 2x and 4x are the same. In {moving} claims a number still moves between "
+        f"verdicts at 1x, 2x and 4x are the same. In {counted(moving, 'claim')} a number still moves between "
         f"the last two budgets.{told * bool(again)}"
     )
 
@@ -190,6 +191,7 @@ def page(ledger: Sequence[Finding], figures: str, archive: Path) -> str:
         lines += [f"Moving, {_moved(f, MOST)}.", ""] if f.moving else []
         lines += _figure(f, figures)
     days = sorted({e.run["started"][:10] for f in ledger for e in (*f.entries, *f.again)})
+    lines += [f"## {LIMITS}", "", *(f"- {line}" for line in _limits(ledger)), ""]
     lines += [
         "## How it was measured", "", text, "",
         f"Measured {' to '.join(dict.fromkeys((days[0], days[-1])))}. {linked(archive)} has every "
@@ -198,6 +200,18 @@ def page(ledger: Sequence[Finding], figures: str, archive: Path) -> str:
         "measured, its rule, its numbers at each budget and of other seeds, and when and where.",
     ]  # fmt: skip
     return "\n".join(lines) + "\n"
+
+
+def _limits(ledger: Sequence[Finding]) -> Iterator[str]:
+    """What the measurements cannot show, from the settings of the runs and the verdicts."""
+    runs = [e.run for f in ledger for e in (*f.entries, *f.again)]
+    every = lambda field: "; ".join(dict.fromkeys(str(run[field]) for run in runs))
+    yield f"Other models than the shared ones, of {every('model')}, where a claim trains no other."
+    most = max((e.budget for f in ledger for e in f.entries if e.trains), default=1)
+    yield f"More training than {most} times {every('training')} ({every('text')})."
+    yield f"Differences that are too small for {every('seeds')} seeds."
+    if undecided := [_link(f.claim.id) for f in ledger if f.verdict.word in NONE]:
+        yield f"Whether these claims hold, which are not decided: {', '.join(undecided)}."
 
 
 def _figure(f: Finding, figures: str) -> list[str]:
