@@ -8,8 +8,9 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from experiments.claims.ledger import NO_CHANGE, Draw, Measured
-from posenc_jax.lab.report import drawing
-from posenc_jax.lab.report.drawing import Label, name_rows
+from posenc_jax.lab.report import drawing, margin
+from posenc_jax.lab.report.drawing import name_rows
+from posenc_jax.lab.report.margin import Label
 from posenc_jax.lab.report.statistics import Interval, interval, share_interval
 
 # Labels of shares of answers; a share of variance may be below 0.
@@ -68,7 +69,7 @@ def lines(
             axes.axhline(level, **DASHED)
             labels.append(Label(f"{name} {level:.3g}", axes.get_xlim()[1], level, drawing.MUTED))
         axes.set_ylim(axes.get_ylim())
-        drawing.margin_labels(axes, labels)
+        margin.margin_labels(axes, labels)
         count = max((len(curve.y) for curve in measured.curves.values()), default=0)
         band = "95% Wilson interval" if of is share_interval else "95% t interval"
         said = below or f"bold: mean over seeds · {drawing.interval_note(count, band, spread)}"

@@ -57,8 +57,8 @@ def banner(ledger: Sequence[Finding]) -> str:
     return (
         f"Scale full, budgets {', '.join(f'{budget}x' for budget in budgets)}: what the steps of "
         "every training were multiplied by. A claim on trained models is decided only if its "
-        f"verdicts at 1x, 2x and 4x are the same. In {counted(moving, 'claim')} a number still moves between "
-        f"the last two budgets.{told * bool(again)}"
+        f"verdicts at 1x, 2x and 4x are the same. In {counted(moving, 'claim')} a number still "
+        f"moves between the last two budgets.{told * bool(again)}"
     )
 
 

@@ -3,15 +3,14 @@
 import itertools
 import math
 import textwrap
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import Any
 
 import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
 from posenc_jax.lab.report import formats
@@ -31,8 +30,6 @@ BANDS = 3  # most lines with a band; the colours of more bands on each other ble
 ROUNDING = {"float32": 2.0**-24, "float64": 2.0**-53}
 NEAR = 0.155  # a length this share of the axis from the trained one has no room for its ratio
 SIDE = 1.12  # a length axis begins this factor below the first length, and ends so past the last
-LABEL_GAP = 0.055  # between two labels in the margin, as a share of the axes' height
-FAN = 0.14  # share of the axes' height between a label and its point that makes it a legend
 WIDTH = 6.4  # inches of a figure of one panel; in a narrower figure letters are larger on a phone
 TALL = 30  # letters beside a y axis
 LETTER, BOLD_LETTER = 0.066, 0.1  # inches of a letter in a figure's small text and in its title
@@ -62,19 +59,6 @@ STYLE: dict[Any, Any] = {
     "legend.frameon": False,
     "svg.fonttype": "none",  # text stays text: it can be searched, read aloud and coloured
 }
-
-
-class Label(NamedTuple):
-    """A text in the right margin, with a line in `color` to the point (x, y).
-
-    line: what it names, as a legend shows it; by default a line in that colour.
-    """
-
-    text: str
-    x: float
-    y: float
-    color: str
-    line: Line2D | None = None
 
 
 @contextmanager
@@ -178,83 +162,6 @@ def y_limits(values: Iterable[float], baselines: Iterable[float]) -> tuple[float
     low, high = min([low, *near]), max([high, *near])
     room = 0.06 * max(high - low, span)
     return low - room, high + room
-
-
-def draw_baselines(axes: Axes, values: Mapping[str, float], right: float) -> list[Label]:
-    """Draws the baselines within the axes as dashed lines; returns their labels."""
-    low, high = axes.get_ylim()
-    within = {name: value for name, value in values.items() if low <= value <= high}
-    for value in within.values():
-        axes.axhline(value, color=MUTED, linewidth=1, linestyle="--", zorder=1)
-    return [Label(f"{name} {formats.number(v)}", right, v, MUTED) for name, v in within.items()]
-
-
-def outside(axes: Axes, values: Mapping[str, float]) -> str:
-    """Returns the baselines that are not within the axes, for the line below a title, or ""."""
-    low, high = axes.get_ylim()
-    sides = {"above": [n for n in values if values[n] > high],
-             "below": [n for n in values if values[n] < low]}  # fmt: skip
-    return " · ".join(
-        f"{side} the figure: {', '.join(f'{n} {formats.number(values[n])}' for n in names)}"
-        for side, names in sides.items()
-        if names
-    )
-
-
-def margin_labels(axes: Axes, labels: Sequence[Label]) -> None:
-    """Writes labels in the right margin at the heights of their points, without overlaps.
-
-    If one would be further than FAN from its point, so that lines fan out of a point, a legend
-    below the axes names the lines, and the margin has the grey labels alone.
-    """
-    placed = _placed(axes, labels)
-    lines = [label for label in labels if label.color != MUTED]
-    if lines and any(abs(height - point) > FAN for _, point, height in placed):
-        _legend_below(axes, lines)
-        placed = _placed(axes, [label for label in labels if label.color == MUTED])
-    line = {"arrowstyle": "-", "linewidth": 1, "shrinkB": 4, "relpos": (0, 0.5)}
-    for label, _, height in placed:
-        axes.annotate(
-            label.text,
-            (label.x, label.y),
-            (1.045, height),
-            textcoords="axes fraction",
-            va="center",
-            color=MUTED if label.color == MUTED else INK,
-            fontsize="small",
-            annotation_clip=False,
-            arrowprops={**line, "color": label.color},
-        )
-
-
-def _placed(axes: Axes, labels: Sequence[Label]) -> list[tuple[Label, float, float]]:
-    """Returns each label with the heights of its point and of its text; texts do not overlap."""
-    ordered = sorted(labels, key=lambda label: (label.y, label.color != MUTED))
-    to_axes = axes.transScale + axes.transLimits
-    points = [to_axes.transform((label.x, label.y))[1] for label in ordered]
-    heights = list(points)
-    for i in range(1, len(heights)):
-        heights[i] = max(heights[i], heights[i - 1] + LABEL_GAP)
-    ceiling = 0.98
-    for i in reversed(range(len(heights))):
-        heights[i] = min(heights[i], ceiling)
-        ceiling = heights[i] - LABEL_GAP
-    return list(zip(ordered, points, heights, strict=True))
-
-
-def _legend_below(axes: Axes, labels: Sequence[Label]) -> None:
-    """Writes a legend of lines below all axes of the figure, in as many columns as fit."""
-    figure = axes.get_figure(root=True)
-    assert figure is not None
-    longest = max(len(label.text) for label in labels)
-    columns = int(figure.get_figwidth() / (0.65 + LETTER * longest))
-    figure.legend(
-        [label.line or Line2D([], [], color=label.color) for label in labels],
-        [label.text for label in labels],
-        loc="outside lower left",
-        ncols=max(1, min(columns, len(labels))),
-        fontsize="small",
-    )
 
 
 def length_axis(axes: Axes, lengths: Sequence[int], trained: int) -> None:

@@ -13,8 +13,8 @@ from matplotlib.figure import Figure
 
 from posenc_jax.lab import metrics
 from posenc_jax.lab.metrics import BITS
-from posenc_jax.lab.report import curves, drawing, formats, heatmap, summaries
-from posenc_jax.lab.report.drawing import Label
+from posenc_jax.lab.report import curves, drawing, formats, heatmap, margin, summaries
+from posenc_jax.lab.report.margin import Label
 from posenc_jax.lab.report.sections import Picture
 from posenc_jax.lab.runs import Record, StoredRun
 from posenc_jax.lab.summary import LengthSummary
@@ -156,7 +156,7 @@ def by_length(summary: LengthSummary) -> Figure:
         low, high = min(low, max(values) - least), max(high, min(values) + least)
         low, high = max(low, -0.03), min(high, 1.03)
     axes.set_ylim(low, high)
-    labels += drawing.draw_baselines(axes, summary.baselines, axes.get_xlim()[1])
+    labels += margin.draw_baselines(axes, summary.baselines, axes.get_xlim()[1])
     if floors:
         axes.plot(*zip(*floors, strict=True), color=drawing.MUTED, lw=1, ls="--", zorder=1)
         labels.append(Label("floor", *floors[-1], drawing.MUTED))
@@ -164,10 +164,10 @@ def by_length(summary: LengthSummary) -> Figure:
         ends = [*by_length.items()]
         axes.plot(*zip(*ends, strict=True), color=drawing.MUTED, lw=1, ls=":", zorder=1)
         labels.append(Label(name, *ends[-1], drawing.MUTED))
-    drawing.margin_labels(axes, labels)
+    margin.margin_labels(axes, labels)
     axes.set_xlabel(f"test length ({formats.size_unit(summary)}, log scale)")
     drawing.label_y(axes, metrics.metric(metric).axis_label)
-    below = [_spread(summary), drawing.outside(axes, summary.baselines)]
+    below = [_spread(summary), margin.outside(axes, summary.baselines)]
     drawing.set_title(axes, title, " · ".join(filter(None, below)))
     return figure
 
@@ -200,7 +200,7 @@ def difference(run: StoredRun) -> Figure:
             axes.plot([at] * len(gaps), gaps, ".", ms=4, alpha=0.5, color=style["color"], zorder=4)
         labels.append(Label(_joined(names), x[-1], mean[-1], style["color"], line))
     axes.set_ylim(axes.get_ylim())
-    drawing.margin_labels(axes, labels)
+    margin.margin_labels(axes, labels)
     axes.set_xlabel(f"test length ({formats.size_unit(summary)}, log scale)")
     axes.set_ylabel(f"difference in {metrics.metric(metric).title}")
     better = "better" if summary.better == "lower" else "worse"

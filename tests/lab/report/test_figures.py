@@ -16,7 +16,7 @@ import pytest
 from matplotlib.figure import Figure
 
 from posenc_jax.lab import report, runs
-from posenc_jax.lab.report import curves, drawing, plots, vector
+from posenc_jax.lab.report import curves, drawing, margin, plots, vector
 from tests.support.report_runs import make_records, record, shown, summarise, write_run
 
 NAMES = ("by_length", "by_position", "difference", "position_by_length", "training")
@@ -104,17 +104,17 @@ def test_labels_in_the_margin_do_not_touch():
     def heights(gap):
         axes = Figure().subplots()
         axes.set_ylim(0, 1)
-        labels = [drawing.Label(str(y), 0.5, y, drawing.COLORS[0]) for y in (0, 0, 0.5, 0.51, 1, 1)]
-        original, drawing.LABEL_GAP = drawing.LABEL_GAP, gap
+        labels = [margin.Label(str(y), 0.5, y, drawing.COLORS[0]) for y in (0, 0, 0.5, 0.51, 1, 1)]
+        original, margin.LABEL_GAP = margin.LABEL_GAP, gap
         try:
-            drawing.margin_labels(axes, labels)
+            margin.margin_labels(axes, labels)
         finally:
-            drawing.LABEL_GAP = original
+            margin.LABEL_GAP = original
         at = sorted(text.xyann[1] for text in axes.texts)
         return at, min(b - a for a, b in itertools.pairwise(at))
 
-    at, nearest = heights(drawing.LABEL_GAP)
-    assert nearest >= drawing.LABEL_GAP - 1e-9
+    at, nearest = heights(margin.LABEL_GAP)
+    assert nearest >= margin.LABEL_GAP - 1e-9
     assert min(at) >= 0
     assert max(at) <= 1
     assert heights(0.0)[1] == 0
@@ -124,11 +124,11 @@ def test_labels_that_would_fan_out_of_a_point_are_a_legend():
     def drawn(ends):
         figure = Figure()
         axes = figure.subplots()
-        labels = [drawing.Label("floor", 1, 0.0, drawing.MUTED)]
+        labels = [margin.Label("floor", 1, 0.0, drawing.MUTED)]
         for i, y in enumerate(ends):
             [line] = axes.plot([0, 1], [1, y], color=drawing.COLORS[i], marker="s")
-            labels.append(drawing.Label(f"m{i}", 1, y, drawing.COLORS[i], line))
-        drawing.margin_labels(axes, labels)
+            labels.append(margin.Label(f"m{i}", 1, y, drawing.COLORS[i], line))
+        margin.margin_labels(axes, labels)
         legends = [text.get_text() for legend in figure.legends for text in legend.texts]
         return legends, [text.get_text() for text in axes.texts]
 
