@@ -14,7 +14,8 @@ A room of several experiments has a package for each. An experiment has the modu
                or what is in its `own`
     page.py    `sections(stored_run)`, if the report is not a table by length; if it has a page in
                docs/, `document(stored_runs)`, its sentences and sections, and `PAGE`, the name of
-               the page, if it is not that of the experiment
+               the page, if it is not that of the experiment; `not_shown(stored_runs)`, sentences
+               on what its runs cannot show, besides those that `limits` makes from their configs
 
 and takes those it does not have from its room. A summary that is `incomplete` ends the run with
 status 1, after its report is written. The module `run` is imported when the experiment runs, and
@@ -230,7 +231,12 @@ def document(finished: Sequence["StoredRun"]) -> tuple[str, list[str], list["Sec
     if not hasattr(page, "document"):
         have = [n for n in names() if hasattr(module(n, "page"), "document")]
         raise ValueError(f"workdir: {name} has no page in docs/{choices_for(name, have)}")
-    return getattr(page, "PAGE", name), *page.document(finished)
+    from experiments import limits
+
+    said, sections = page.document(finished)
+    others = page.not_shown(finished) if hasattr(page, "not_shown") else []
+    sections = limits.with_section(sections, finished, others)
+    return getattr(page, "PAGE", name), said, sections
 
 
 def module(name: Any, part: str) -> Any:

@@ -52,6 +52,7 @@ def duration(path: Path, argument: str = "") -> str:
         told = next(filter(timed.match, _sentences(documented(path))), "")
     if not told:
         return "time expected: not measured; the bar shows what is left"
+    told = told.removeprefix("Takes ")
     return f"time expected if no field is changed: {told[0].lower()}{told[1:]}"
 
 

@@ -11,15 +11,13 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from posenc_jax.lab.report import document, drawing
-from posenc_jax.lab.report.sections import Picture
+from posenc_jax.lab.report import drawing
 from tests.support import ROOT
 from tests.support.wandb_server import FakeWandb, environment
 
@@ -50,7 +48,8 @@ def main() -> None:
         env = {**os.environ, **environment(workdir, server), "MPLCONFIGDIR": folder}
         subprocess.run(command, cwd=ROOT, env=env, check=True)
         runs = list(server.runs.values())
-    flags.png.write_bytes(document.png(Picture("wandb", partial(draw, runs), "")))
+    with drawing.styled("wandb"):
+        draw(runs).savefig(flags.png, dpi=150)
 
 
 def draw(runs: Sequence[Mapping[str, Any]]) -> Figure:

@@ -5,11 +5,12 @@ from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, NullFormatter
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from experiments.claims.ledger import NO_CHANGE, Draw, Measured
-from posenc_jax.lab.report import drawing
-from posenc_jax.lab.report.drawing import Label, name_rows
+from posenc_jax.lab.report import drawing, margin
+from posenc_jax.lab.report.drawing import name_rows
+from posenc_jax.lab.report.margin import Label
 from posenc_jax.lab.report.statistics import Interval, interval, share_interval
 
 # Labels of shares of answers; a share of variance may be below 0.
@@ -37,7 +38,7 @@ def lines(
     """
 
     def draw(measured: Measured) -> Figure:
-        figure, of = Figure(figsize=(8, 4.2)), _interval_of(y)
+        figure, of = Figure(figsize=(drawing.WIDTH, 4.0)), _interval_of(y)
         axes = figure.subplots()
         styles, labels = drawing.line_styles(list(measured.curves)), []
         spread = sum(len(curve.y) >= drawing.BAND_SEEDS for curve in measured.curves.values())
@@ -57,17 +58,18 @@ def lines(
             axes.xaxis.set_major_formatter(
                 FuncFormatter(lambda x, _: f"{x:g}" if x >= 1 else f"1/{1 / x:g}")
             )
+            axes.xaxis.set_major_locator(LogLocator(2, numticks=8))
             axes.xaxis.set_minor_formatter(NullFormatter())
         else:
             drawing.whole_axis(axes, [at for curve in measured.curves.values() for at in curve.x])
         note = drawing.error_axis(axes) if log_y else ""
         axes.set_xlabel(x)
-        axes.set_ylabel(y)
+        drawing.label_y(axes, y)
         for name, level in levels.items():
             axes.axhline(level, **DASHED)
             labels.append(Label(f"{name} {level:.3g}", axes.get_xlim()[1], level, drawing.MUTED))
         axes.set_ylim(axes.get_ylim())
-        drawing.margin_labels(axes, labels)
+        margin.margin_labels(axes, labels)
         count = max((len(curve.y) for curve in measured.curves.values()), default=0)
         band = "95% Wilson interval" if of is share_interval else "95% t interval"
         said = below or f"bold: mean over seeds · {drawing.interval_note(count, band, spread)}"
@@ -101,7 +103,7 @@ def dots(
             for name, values in measured.numbers.items()
             if name.startswith(prefix)
         }
-        figure, of = Figure(figsize=(8, 1.5 + 0.34 * len(shown))), _interval_of(x)
+        figure, of = Figure(figsize=(drawing.WIDTH, 1.5 + 0.34 * len(shown))), _interval_of(x)
         axes = figure.subplots()
         for row, values in enumerate(shown.values()):
             mean, low, high, _ = of([*values])

@@ -4,15 +4,18 @@ import inspect
 import re
 import textwrap
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 
 from matplotlib.figure import Figure
 
-from experiments.claims.decisions import AGAIN, BUDGETS, RATE, SMALLEST, Finding, findings
+from experiments.claims.decisions import AGAIN, BUDGETS, NONE, RATE, SMALLEST, Finding, findings
 from experiments.claims.entries import Entry, load
 from experiments.claims.ledger import Draw
-from posenc_jax.lab.report import Grid, Picture, Section, drawing
+from experiments.limits import TITLE as LIMITS
+from posenc_jax.lab.report import Grid, Picture, Section, vector
 from posenc_jax.lab.report.document import linked
+from posenc_jax.lab.report.formats import counted
 from posenc_jax.lab.runs import StoredRun
 
 HEAD = """\
@@ -27,7 +30,7 @@ shows nothing. A verdict is "moving" if a number that its rule reads differs bet
 budgets by more than half of its interval: then its size at more steps is not known. q is the
 p-value of a verdict after the correction of Benjamini and Hochberg for all claims with random
 numbers; a verdict with q over 5% is not decided."""
-TITLE = 74  # letters in a line of a figure's title
+TITLE = 58  # letters in a line of a figure's title
 COLUMNS = ("id", "claim", "verdict", "at 1x, 2x, 4x", AGAIN, "q", "because")
 MOVING = "moving"
 MOST = 3  # numbers that move, with their values
@@ -48,13 +51,14 @@ def banner(ledger: Sequence[Finding]) -> str:
     again = [f for f in ledger if f.again]
     changed = [f.claim.id for f in again if f.verdict.when == AGAIN]
     moving = sum(bool(f.moving) for f in ledger)
-    told = f" {len(again)} claims were measured again with other seeds: "
+    were = "was" if len(again) == 1 else "were"
+    told = f" {counted(len(again), 'claim')} {were} measured again with other seeds: "
     told += f"{', '.join(changed)} changed." if changed else "no decided verdict changed."
     return (
         f"Scale full, budgets {', '.join(f'{budget}x' for budget in budgets)}: what the steps of "
         "every training were multiplied by. A claim on trained models is decided only if its "
-        f"verdicts at 1x, 2x and 4x are the same. In {moving} claims a number still moves between "
-        f"the last two budgets.{told * bool(again)}"
+        f"verdicts at 1x, 2x and 4x are the same. In {counted(moving, 'claim')} a number still "
+        f"moves between the last two budgets.{told * bool(again)}"
     )
 
 
@@ -164,9 +168,8 @@ def publish(ledger: Sequence[Finding], path: Path, archive: Path) -> None:
         old.unlink()
     for f in ledger:
         if (draw := f.last.figure) is not None:
-            with drawing.styled(f.claim.id):
-                figure = _titled(f, draw)
-                figure.savefig(folder / f"{f.claim.id}.svg", metadata={"Date": None})
+            svg = vector.file(f.claim.id, partial(_titled, f, draw))
+            (folder / f"{f.claim.id}.svg").write_text(svg, "utf-8")
     path.write_text(page(ledger, folder.name, archive), "utf-8")
 
 
@@ -188,6 +191,7 @@ def page(ledger: Sequence[Finding], figures: str, archive: Path) -> str:
         lines += [f"Moving, {_moved(f, MOST)}.", ""] if f.moving else []
         lines += _figure(f, figures)
     days = sorted({e.run["started"][:10] for f in ledger for e in (*f.entries, *f.again)})
+    lines += [f"## {LIMITS}", "", *(f"- {line}" for line in _limits(ledger)), ""]
     lines += [
         "## How it was measured", "", text, "",
         f"Measured {' to '.join(dict.fromkeys((days[0], days[-1])))}. {linked(archive)} has every "
@@ -196,6 +200,18 @@ def page(ledger: Sequence[Finding], figures: str, archive: Path) -> str:
         "measured, its rule, its numbers at each budget and of other seeds, and when and where.",
     ]  # fmt: skip
     return "\n".join(lines) + "\n"
+
+
+def _limits(ledger: Sequence[Finding]) -> Iterator[str]:
+    """What the measurements cannot show, from the settings of the runs and the verdicts."""
+    runs = [e.run for f in ledger for e in (*f.entries, *f.again)]
+    every = lambda field: "; ".join(dict.fromkeys(str(run[field]) for run in runs))
+    yield f"Other models than the shared ones, of {every('model')}, where a claim trains no other."
+    most = max((e.budget for f in ledger for e in f.entries if e.trains), default=1)
+    yield f"More training than {most} times {every('training')} ({every('text')})."
+    yield f"Differences that are too small for {every('seeds')} seeds."
+    if undecided := [_link(f.claim.id) for f in ledger if f.verdict.word in NONE]:
+        yield f"Whether these claims hold, which are not decided: {', '.join(undecided)}."
 
 
 def _figure(f: Finding, figures: str) -> list[str]:
@@ -248,7 +264,7 @@ def _runs(ledger: Sequence[Finding]) -> Iterator[str]:
 
 
 def _seeds(e: Entry) -> str:
-    return f"{e.run['seeds']} seeds from {e.run['first_seed']} on"
+    return f"{counted(e.run['seeds'], 'seed')} from {e.run['first_seed']} on"
 
 
 def _lines(f: Finding, figures: str) -> Iterator[str]:

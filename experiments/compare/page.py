@@ -52,8 +52,8 @@ def sections(run: StoredRun, added: Additions = NOTHING) -> tuple[str, list[Sect
 def document(
     runs: Sequence[StoredRun], added: Additions = NOTHING
 ) -> tuple[list[str], list[Section]]:
-    """The sentences and the sections of the page in docs/, one of each for a task; of a single task
-    all its sentences.
+    """The sentences and the sections of the page in docs/, one of each for a task: that on the
+    longest length. The other sentences on a task are in its section.
 
     ValueError: two runs of one task.
     """
@@ -62,9 +62,8 @@ def document(
         name = _task_name(run.config["task"])
         if by_task.setdefault(name, run) is not run:
             raise ValueError(f"workdir: {by_task[name].path} and {run.path} are both on {name}")
-    said = [f"Task {name}: {' '.join(findings(run.by_length))}" for name, run in by_task.items()]
-    if len(by_task) == 1:
-        said = findings(runs[0].by_length)
+    named = len(by_task) > 1
+    said = [f"Task {name}: " * named + findings(run.by_length)[-1] for name, run in by_task.items()]
     said += [sentence for run in runs for sentence in added.conclusions(run)]
     return [*said, RULE], [_of_task(name, run, added) for name, run in by_task.items()]
 
@@ -79,7 +78,7 @@ def _task_name(task: Mapping) -> str:
 def _of_task(name: str, run: StoredRun, added: Additions) -> Section:
     plain, stem = in_order(run.by_length), re.sub(r"\W+", "_", name) + "_"
     return Section(name, [
-        *added.opening(run),
+        " ".join([*added.opening(run), *findings(run.by_length)[:-1]]),
         plots.picture_by_length(f"{stem}by_length", plain),
         length_table.results(plain),
         *added.figures(run),
@@ -185,6 +184,9 @@ def control(
     axes.set_xlabel(metric)
     moved = max(rows, key=lambda name: abs(rows[name][0].mean - rows[name][1].mean))
     own, other = (cell.mean for cell in rows[moved])
-    title = f"{what.capitalize()} take the {metric.split(' (')[0]} of {moved}"
-    drawing.title_with_legend(figure, f"{title} from {own:.2f} to {other:.2f}", columns=4)
+    name = metric.partition(" (")[0]
+    title = f"{what.capitalize()} take the {name} of {moved} from {formats.span(own, other, 2)}"
+    if f"{own:.2f}" == f"{other:.2f}":
+        title = f"{what.capitalize()} change no method's {name}"
+    drawing.title_with_legend(figure, title, columns=4)
     return figure

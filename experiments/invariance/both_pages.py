@@ -37,6 +37,16 @@ def document(
     return said, [*sections(small)[1], *more, seeds(small.summary.own)]
 
 
+def not_shown(runs: Sequence[StoredRun], of_small: Callable[[Mapping], list[str]]) -> list[str]:
+    """Sentences on what the runs cannot show.
+
+    of_small: those on the small models, from the config of their run.
+    """
+    lines = [line for run in runs if not is_released(run) for line in of_small(run.config)]
+    names = [name_of(run) for run in runs if is_released(run)]
+    return [*lines, *(f"Other released encoders than {name}." for name in names)]
+
+
 def is_released(run: StoredRun) -> bool:
     """Whether a run is of a released encoder."""
     return "released" in run.summary.own

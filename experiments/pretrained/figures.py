@@ -1,101 +1,89 @@
 """Figures of the experiment: text by length and by place, keys by length."""
 
 import math
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping
 
 import numpy as np
 from matplotlib.figure import Figure
 
-from posenc_jax.lab.report import drawing, summaries
+from posenc_jax.lab.report import drawing, formats, heatmap, summaries
 from posenc_jax.lab.runs import StoredRun
 
 TUNED = ", tuned"
 GUESS = math.log2(10)  # bits of a random digit
+PLACE = 0.32  # inches of a column of places
+Bits = Mapping[str, Mapping[int, float]]  # row -> length or place -> bits
 
 
 def by_length(summary: Mapping) -> Figure:
-    """Draws bits per byte by length: a panel without, one with fine-tuning."""
-    by_row = summary["text"]
-    figure, panels = _panels(by_row)
-    lengths = sorted({int(length) for cells in by_row.values() for length in cells})
-    for axes, rows in panels:
-        for i, (row, style) in enumerate(rows.items()):
-            cells = {int(length): cell for length, cell in by_row[row].items()}
-            x = [length * drawing.aside(i, len(rows), lengths) for length in cells]
-            axes.plot(x, [cell.mean for cell in cells.values()], **style)
-            seeds = [cell.seeds for cell in cells.values()]
-            drawing.bar_interval(axes, x, seeds, style["color"])
-        drawing.length_axis(axes, lengths, summary["train_length"])
-    _limit(figure, [cell.mean for cells in by_row.values() for cell in cells.values()])
-    return _finished(figure, "Bits per byte by length", "length of a window (tokens, log scale)")
+    """Draws bits per byte by length, of released weights and below of fine-tuned ones."""
+    means = {
+        row: {int(n): cell.mean for n, cell in cells.items()}
+        for row, cells in summary["text"].items()
+    }
+    return _by_length("Bits per byte by length of the window", {"": means}, summary)
 
 
 def by_position(run: StoredRun) -> Figure:
     """Draws bits per byte by place in the longest windows."""
-    trained = run.summary.own["train_length"]
     wanted = [r for r in run.records if "position" in r["labels"]]
-    rows_of = summaries.by_label(summaries.last_step(wanted), "encoding")
-    figure, panels = _panels(rows_of)
-    values = []
-    for axes, rows in panels:
-        for row, style in rows.items():
-            curve = summaries.curve(rows_of[row], "position")
-            mean = [np.mean(list(by_stretch.values())) for by_stretch in curve.values()]
-            axes.plot([place + 1 for place in curve], mean, **{**style, "marker": ""})
-            values += mean
-        drawing.position_axis(axes, trained)
-    _limit(figure, values)
-    return _finished(figure, "Bits per byte by place", "place in the longest window (log scale)")
+    curves = {
+        row: summaries.curve(records, "position")
+        for row, records in summaries.by_label(summaries.last_step(wanted), "encoding").items()
+    }
+    means = {
+        row: {place + 1: float(np.mean([*by_stretch.values()])) for place, by_stretch in c.items()}
+        for row, c in curves.items()
+    }
+    places = sorted({place for cells in means.values() for place in cells})
+    title = "Bits per byte by place in the longest window"
+    trained = sum(place <= run.summary.own["train_length"] for place in places)
+    figure = Figure(figsize=(1.5 + PLACE * len(places), heatmap.height(len(means))))
+    _draw(figure, title, {"": means}, {place: str(place) for place in places}, trained)
+    figure.supxlabel("first token of each stretch of the window", fontsize="medium")
+    return figure
 
 
 def prompts(summary: Mapping) -> Figure:
-    """Draws the bits of a digit by length: panels as of `by_length`, a row of them a prompt."""
-    by_prompt = summary["prompts"]["bits_per_digit"]
-    lengths = sorted(int(length) for length in next(iter(summary["text"].values())))
-    figure, *rows_of_panels = _panels(
-        next(iter(by_prompt.values())), [f"{name}, " for name in by_prompt]
-    )
-    for by_row, panels in zip(by_prompt.values(), rows_of_panels, strict=True):
-        for axes, rows in panels:
-            for row, style in rows.items():
-                mean = {int(n): np.mean([*depths.values()]) for n, depths in by_row[row].items()}
-                axes.plot([*mean], [*mean.values()], **style)
-            axes.axhline(GUESS, color=drawing.MUTED, linestyle="--", linewidth=1,
-                         label="a guess")  # fmt: skip
-            drawing.length_axis(axes, lengths, summary["train_length"])
-            axes.set_ylabel("bits of a digit" if axes.get_subplotspec().is_first_col() else "")
-    return _finished(
-        figure, "Bits of a hidden key's digit", "length of a prompt (tokens, log scale)"
-    )
+    """Draws the bits of a digit by length as `by_length` does, a panel for each prompt."""
+    means = {
+        prompt: {
+            row: {int(n): float(np.mean([*depths.values()])) for n, depths in cells.items()}
+            for row, cells in rows.items()
+        }
+        for prompt, rows in summary["prompts"]["bits_per_digit"].items()
+    }
+    title = f"Bits of a hidden key's digit; a guess has {GUESS:.2f}"
+    return _by_length(title, means, summary)
 
 
-def _panels(rows: Mapping, names: Sequence[str] = ("",)) -> tuple[Any, ...]:
-    """A figure, and for each name its panels without and with fine-tuning: (axes, row -> style)."""
-    kinds = [[row for row in rows if row.endswith(TUNED) == tuned] for tuned in (False, True)]
-    kinds = [kind for kind in kinds if kind]
-    styles = drawing.line_styles(kinds[0])
-    figure = Figure(figsize=(8, 2.2 + 2.8 * len(names)))
-    grid = figure.subplots(len(names), len(kinds), sharey=True, squeeze=False)
-    grid[0, 0].set_ylabel("bits per byte")
-    panel_rows = []
-    for name, panels in zip(names, grid, strict=True):
-        panel_rows.append([])
-        for axes, kind, title in zip(
-            panels, kinds, ("released weights", "fine-tuned"), strict=False
-        ):
-            axes.set_title(f"{name}{title}")
-            bare = {row: row.removesuffix(TUNED) for row in kind}
-            styled = {row: {**styles[short], "label": short} for row, short in bare.items()}
-            panel_rows[-1].append((axes, styled))
-    return figure, *panel_rows
-
-
-def _limit(figure: Figure, values: list[float]) -> None:
-    figure.axes[0].set_ylim(*drawing.y_limits(values, []))
-
-
-def _finished(figure: Figure, title: str, below: str) -> Figure:
-    figure.supxlabel(below, fontsize="medium")
-    drawing.title_with_legend(figure, title, columns=5)
+def _by_length(title: str, panels: Mapping[str, Bits], summary: Mapping) -> Figure:
+    trained = summary["train_length"]
+    rows = next(iter(panels.values()))
+    lengths = sorted({n for cells in rows.values() for n in cells})
+    columns = {n: f"{n}\n{formats.length_ratio(n, trained)}" for n in lengths}
+    figure = Figure(figsize=(drawing.WIDTH, heatmap.height(len(rows))))
+    _draw(figure, title, panels, columns, sum(n <= trained for n in lengths))
+    figure.supxlabel("length (tokens)", fontsize="medium")
     return figure
+
+
+def _draw(
+    figure: Figure, title: str, panels: Mapping[str, Bits], columns: Mapping[int, str], trained: int
+) -> None:
+    """Draws a heat map a panel, with the rows of fine-tuned weights in a group of their own."""
+    ends = heatmap.limits(
+        [[*cells.values()] for rows in panels.values() for cells in rows.values()]
+    )
+    grid = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0]
+    for axes, (name, rows) in zip(grid, panels.items(), strict=True):
+        values = {row: [cells.get(n, math.nan) for n in columns] for row, cells in rows.items()}
+        groups = [{row: v for row, v in values.items() if row.endswith(TUNED) == tuned}
+                  for tuned in (False, True)]  # fmt: skip
+        groups = [group for group in groups if group]
+        heatmap.draw(axes, groups, [*columns.values()], trained=trained, ends=ends, better="lower")
+        if len(panels) > 1:
+            axes.set_title(name)
+    how = "lower is better, and darker · right of the line: beyond the trained length"
+    figure.suptitle(title, x=0.01, ha="left", fontweight="bold")
+    drawing.set_title(grid[0], "", how) if len(panels) == 1 else None

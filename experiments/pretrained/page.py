@@ -11,7 +11,7 @@ import numpy as np
 from experiments.pretrained import figures
 from experiments.pretrained.summary import tuned_row
 from posenc_jax.lab.report import Grid, Picture, Section
-from posenc_jax.lab.report.formats import counted, number
+from posenc_jax.lab.report.formats import counted, half_width, number
 from posenc_jax.lab.report.sections import Cell
 from posenc_jax.lab.report.statistics import Interval, paired
 from posenc_jax.lab.report.summaries import lead, only
@@ -46,23 +46,25 @@ def sections(run: StoredRun) -> tuple[str, list[Section]]:
     )
     pictures = [
         Picture("by_length", partial(figures.by_length, summary),
-                "Bits per byte by the length of a window, without and with fine-tuning: means "
-                "over stretches, bars 95% t intervals. The dotted line is the trained length."),
+                "Bits per byte by the length of a window: means over stretches, darker is better. "
+                "Right of the line are lengths beyond the trained one; the last rows are of "
+                "fine-tuned weights."),
         Picture("by_position", partial(figures.by_position, run),
-                "Bits per byte by the place in the longest windows. The dotted line is the "
-                "trained length."),
+                "Bits per byte by the place in the longest windows, as above: a column has the "
+                "tokens from its number on. Right of the line are positions beyond the trained "
+                "length."),
         Picture("prompts", partial(figures.prompts, summary),
-                "Bits of each digit of a hidden key, the mean over its depths, a row of panels for "
-                "each prompt. The dashed line is a guess, the dotted line the trained length."),
+                "Bits of each digit of a hidden key, the mean over its depths, a panel for each "
+                "prompt, as above."),
     ]  # fmt: skip
-    read = [how, text_grid(summary, "text"), *pictures[:2], *_order(summary)]
+    read = [how, pictures[0], text_grid(summary, "text"), pictures[1], *_order(summary)]
     shown = [
         Section("What follows", [*findings(summary), *details(summary)]),
         Section("Text", read),
         Section("Perplexity of a token", [text_grid(summary, "perplexity")], folded=True),
     ]
     if _exact_match(summary):
-        keys = [*_prompt_grids(summary), pictures[2], *_depths(summary)]
+        keys = [pictures[2], *_prompt_grids(summary), *_depths(summary)]
         shown.append(Section("Hidden keys", keys))
     model = run.config["model"]["checkpoint"] or "the model of this repository"
     return lead(run, model, f"trained at {length}", f"{facts['stretches']} stretches"), shown
@@ -81,7 +83,7 @@ def text_grid(summary: Mapping, name: str) -> Grid:
 
     def cell(cells, n):
         value = cells[str(n)]
-        half = "" if value.low is None else f"±{number(value.mean - value.low)}"
+        half = "" if value.low is None else half_width(value.mean - value.low)
         return Cell(number(value.mean), half, bold=number(value.mean) == best[n])
 
     rows = [(row, *(cell(cells, n) for n in every)) for row, cells in by_row.items()]
@@ -123,7 +125,7 @@ def details(summary: Mapping) -> list[str]:
     for when, rows in _moments(summary).items():
         reach = {name: reads_to(summary, row) for name, row in rows.items()}
         reaches = ", ".join(
-            f"{name} {far} ({_signed(_excess(summary, rows[name], far))})"
+            f"{name} {far or 'to no length'} ({_signed(_excess(summary, rows[name], far))})"
             for name, far in reach.items()
         )
         lines.append(f"{when.capitalize()} fine-tuning, how far each reads, and its bits less "
@@ -182,7 +184,9 @@ def _excess(summary: Mapping, row: str, length: int) -> Interval:
 
 
 def _signed(gap: Interval) -> str:
-    return f"{gap.mean:+.3f}" + ("" if gap.half is None else f" ±{gap.half:.3f}")
+    if gap.mean == 0 and not gap.half:
+        return "no difference"
+    return f"{gap.mean:+.3f}" + (f" ±{gap.half:.3f}" if gap.half else "")
 
 
 def ordered(summary: Mapping, rows: Mapping[str, str], length: int) -> str:
@@ -277,7 +281,26 @@ def document(runs: Sequence[StoredRun]) -> tuple[list[str], list[Section]]:
     run = only(runs)
     _, (_, *measured) = sections(run)
     follows = Section("What follows", details(run.summary.own))
-    return findings(run.summary.own), [follows, *measured, _stretches(run.summary.own)]
+    return findings(run.summary.own), [*measured, follows, _stretches(run.summary.own)]
+
+
+def not_shown(runs: Sequence[StoredRun]) -> list[str]:
+    """Sentences on what the run cannot show."""
+    [run] = runs
+    summary, facts, train = run.summary.own, run.summary.facts, run.config["train"]
+    seeds = run.config["seeds"]
+    lines = [
+        f"Larger models: one was read, whose trained length is {summary['train_length']} tokens.",
+        f"Other texts: intervals are over {facts['stretches']} stretches of one text.",
+        f"Lengths beyond {lengths(summary)[-1] / summary['train_length']:g} times the trained one, "
+        f"and other factors than {summary['factor']:g}.",
+    ]
+    if train["steps"] and any(row.endswith(figures.TUNED) for row in summary["text"]):
+        lines.append(
+            f"Longer fine-tuning than {train['steps']:,} steps of {train['batch']} windows, and "
+            f"how much seeds differ: there {'is one' if seeds == 1 else f'are {seeds}'}."
+        )
+    return lines
 
 
 def _stretches(summary: Mapping) -> Section:

@@ -18,9 +18,10 @@ from mkdocs.structure.files import File  # pyright: ignore[reportMissingImports]
 import experiments
 from posenc_jax.encodings import CATALOG
 from posenc_jax.lab import runs
-from posenc_jax.lab.gallery import cards, encodings_table, explorer, store
+from posenc_jax.lab.gallery import encodings_table, explorer, store
 from posenc_jax.lab.gallery import page as gallery
 from posenc_jax.lab.gallery.page import FAMILIES, families
+from posenc_jax.lab.report import vector
 from scripts.site import methods, notebooks, records, reference
 
 ROOT = Path(__file__).parents[2]
@@ -122,7 +123,7 @@ def of_methods(measured: Mapping[str, store.Measured]) -> dict[str, str]:
     return {
         "gallery/index.html": back(gallery.html(drawn), "../index.html"),
         **{
-            f"gallery/{name}.svg": cards.standalone(method.card)
+            f"gallery/{name}.svg": vector.standalone(method.card)
             for name, method in measured.items()
         },
         "explorer.html": back(explorer.html(points, maps), "index.html"),

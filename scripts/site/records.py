@@ -8,7 +8,7 @@ from experiments.claims.decisions import Finding, findings
 from experiments.claims.entries import load
 from experiments.claims.page import markdown
 from posenc_jax.lab import runs
-from posenc_jax.lab.report import Section, document, tables
+from posenc_jax.lab.report import Section, document, tables, vector
 from posenc_jax.lab.runs import StoredRun
 from scripts import bench
 from scripts.gpu import page as gpu
@@ -24,14 +24,15 @@ def pages(
 
     said, sections: as `experiments.document` returns them.
     """
-    drawn = {path.stem for path in (DOCS / name).glob("*.png")}
-    figure = lambda stem: f"../{name}/{stem}.png" if stem in drawn else f"{name}/{stem}.png"
+    drawn = {path.stem for path in (DOCS / name).glob("*.svg")}
+    figure = lambda stem: f"../{name}/{stem}.svg" if stem in drawn else f"{name}/{stem}.svg"
     pages: dict[str, str | bytes] = {
         f"results/{name}.md": document.whole(name, stored, said, sections, figure)
     }
     for picture in document.pictures(sections):
         if picture.name not in drawn:
-            pages[f"results/{name}/{picture.name}.png"] = document.png(picture)
+            drawn_file = vector.file(picture.name, picture.draw)
+            pages[f"results/{name}/{picture.name}.svg"] = drawn_file
     for stem, grid in tables.named(sections).items():
         pages[f"results/{name}/{stem}.csv"] = tables.as_csv(grid)
         pages[f"results/{name}/{stem}.tex"] = tables.as_latex(grid)

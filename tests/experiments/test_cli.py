@@ -204,7 +204,7 @@ def test_help_lists_configs_fields_and_examples():
 
 @pytest.mark.parametrize(
     ("config", "wanted"),
-    [("rope_extrap", r" if no field is changed: takes 3 to 6 minutes on 2 cores"),
+    [("rope_extrap", r" if no field is changed: 3 to 6 minutes on 2 cores"),
      ("rope_extrap:quick", r" if no field is changed: \d+ s on 2 free cores$"),
      ("published", ": not measured"), ("extrap:rope", ": not measured"),
      ("lm", r" if no field is changed: the default takes \d"),

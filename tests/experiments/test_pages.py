@@ -13,6 +13,7 @@ from markdown_it import MarkdownIt
 from matplotlib.figure import Figure
 
 import experiments
+from experiments import limits
 from experiments.board.leaderboard import page as board
 from experiments.compare.length_extrapolation import page as by_length
 from experiments.invariance.permutation import page as permutation
@@ -125,17 +126,22 @@ def test_the_page_of_a_run_has_its_sentences_figures_and_records(tmp_path, capsy
     order = {"nope": numbers(0.5, 1e-7), "rope": numbers(1.0, 0.3), "lstm": numbers(1.0, 0.4)}
     text = {"rope": Estimate(2.5, None, None, [2.5])}
     summary = Summary(own={"order": order, "text": text, "text_baselines": {"unigram": 4.5}})
-    run = stored(tmp_path / "a", {"experiment": "permutation", "seeds": 1}, summary.content())
+    config = {
+        "experiment": "permutation", "seeds": 1, "order": {"symbols": 3, "steps": 9},
+        "equivariance": {"permutations": 2, "lengths": [2, 32]},
+    }  # fmt: skip
+    run = stored(tmp_path / "a", config, summary.content())
     assert main([str(run), f"--to={tmp_path}"]) == 0
     page, archive = tmp_path / "docs" / "permutation.md", tmp_path / "results/permutation.tar.xz"
     text = text_of(page)
     for part in permutation.conclusions(summary.own):
         assert part in text
+    assert "Every permutation: 2 random ones were drawn at each of 2, 32 tokens." in text
     assert "1 of 2 methods" in text
     assert "exactly one half, in every seed: nope;" in text
     assert "2.50 with rope" in text
     assert ENVIRONMENT["command"] in text
-    figures = re.findall(r"\]\((permutation/\w+\.png)\)", page.read_text())
+    figures = re.findall(r"\]\((permutation/\w+\.svg)\)", page.read_text())
     assert len(figures) == 3
     assert all((page.parent / figure).stat().st_size > 1000 for figure in figures)
     before, written = archive.read_bytes(), page.read_text()
@@ -188,33 +194,40 @@ def test_the_page_of_length_extrapolation_is_about_all_its_runs(tmp_path, capsys
     assert main([str(folder), f"--to={tmp_path}"]) == 0
     text = text_of(tmp_path / "docs" / "length_extrapolation.md")
     assert "copy: 3 of 4 methods reach 0.95 in exact match, not nope" in text
-    assert "copy at 16×: rope, pi, 0.097 token accuracy, rope 0.097, the floor 0.0" in text
-    assert len(re.findall(r"\bfloor \n 0\.", text)) == 2, "of both metrics, not of text"
+    best = "copy at 16×: rope, pi (not told apart from alibi), 0.097 token accuracy, rope 0.097"
+    assert f"{best}, the floor 0.0" in text
+    archived = runs.read_archive(tmp_path / "results" / "length_extrapolation.tar.xz")
+    name, said, sections = experiments.document(archived)
+    lines = document.whole(name, archived, said, sections, str).splitlines()
+    whole = " ".join(Read(lines).texts)
+    assert len(re.findall(r"\bfloor \n 0\.", whole)) == 2, "of both metrics, not of text"
     for k in (3, 8):
-        shares = re.findall(rf"content, {k} tokens \n ([01]\.\d+) ", text)
+        shares = re.findall(rf"content, {k} tokens \n ([01]\.\d+) ", whole)
         assert len(shares) == 2, "of both metrics, not of text"
         assert float(shares[1]) > 0.95, "three symbols before tell the next one of 100"
     assert "stdlib at 16×: fox, 0.200 bits per byte" in text
     assert "more steps: alibi on copy (2× the steps). No mean moves by more than 0.05." in text
-    assert text.count("alibi, 200 steps") == 2, "of both metrics"
+    assert whole.count("alibi, 200 steps") == 2, "of both metrics"
+    assert "alibi, 200 steps" not in text, "the page in docs/ has one table a task"
     assert "Not learned at the trained length: nope." in text
     assert "5 runs" in capsys.readouterr().out
-    assert len(runs.read_archive(tmp_path / "results" / "length_extrapolation.tar.xz")) == 5
+    assert len(archived) == 5
     # The controls: none is above the floor; none learned it, so none is named beyond.
     said, _ = by_length.document(
         [runs.read(by_length_run(tmp_path / "floor", "rope", 0.95, beyond=0.05))]
     )
-    assert re.search(r"copy at 16×: none is above the floor, 0\.0\d\d token accuracy", said[1])
+    assert re.search(r"copy at 16×: none is above the floor, 0\.0\d\d token accuracy", said[0])
     actual = [runs.read(by_length_run(tmp_path / "low", "nope,rope", 0.5))]
-    said, _ = by_length.document(actual)
-    assert "copy: no method learned it" in said[1]
-    assert said[2] == "More steps of training were not measured."
+    said, sections = by_length.document(actual)
+    assert "copy: no method learned it" in said[0]
+    assert sections[-1].parts[1] == "More steps of training were not measured."
     actual.append(runs.read(by_length_run(tmp_path / "more", "rope", 0.97, steps=200)))
     actual.append(runs.read(by_length_run(tmp_path / "far", "nope", 0.5, steps=200, beyond=0.3)))
-    said, _ = by_length.document(actual)
+    _, sections = by_length.document(actual)
+    within, more_steps = sections[-1].parts
     reach = "copy: 0 of 2 methods reach 0.95 in exact match, not nope, rope"
-    assert said[0].endswith(f"{reach}, but with more steps rope too.")
-    assert said[2].endswith(
+    assert within.endswith(f"{reach}, but with more steps rope too.")
+    assert more_steps.endswith(
         "more than 0.05, so this is not decided: copy at the trained length (rope); "
         "copy beyond the trained length (nope)."
     )
@@ -253,7 +266,7 @@ def test_a_page_names_commits_and_the_processor_if_every_run_does(tmp_path):
 def test_a_figure_by_length_says_what_its_lengths_count(task, unit, tmp_path):
     run = runs.read(by_length_run(tmp_path / "run", "nope", 0.97, task=task))
     run.summary.facts["task"] = {"task": task}
-    _, [section] = by_length.document([run])
+    _, [section, _] = by_length.document([run])
     picture = next(part for part in section.parts if isinstance(part, Picture))
     assert picture.draw().axes[0].get_xlabel() == f"test length ({unit}, log scale)"
 
@@ -298,7 +311,7 @@ def test_a_page_in_docs_is_short_and_that_of_the_site_is_whole(tmp_path):
     short = (tmp_path / "x.md").read_text()
     whole = document.whole("x", [run], ["said"], sections, "figures/{}.png".format)
     assert "The table of 99 rows is on the site." in short
-    assert [path.name for path in (tmp_path / "x").iterdir()] == ["line.png"]
+    assert [path.name for path in (tmp_path / "x").iterdir()] == ["line.svg"]
     for part in ("m98", "Hidden", "Only hidden", "under", "seeds: 77", "(x/shown_2.csv)"):
         assert part not in short
         assert part in whole
@@ -324,8 +337,11 @@ def test_docs_hold_what_people_read_and_it_is_small():
     weights = "experiments/pretrained/model/model.safetensors"
     assert large == [weights, f"{goldens}/proofs.npz", f"{goldens}/scores.npz"]
     assert sum(size for name, size in sizes.items() if name.startswith(goldens)) < 5e6
-    figures = (n for n in sizes if n.startswith("docs/") and n.endswith((".png", ".svg")))
+    figures = [n for n in sizes if n.startswith("docs/") and n.endswith((".png", ".svg"))]
     assert [name for name in figures if sizes[name] > 2e5] == []
+    drawn = [(ROOT / name).read_text("utf-8") for name in figures if name.endswith(".svg")]
+    assert len(drawn) > 60
+    assert all("prefers-color-scheme: dark" in text for text in drawn)
     lines = {path.name: path.read_text("utf-8").count("\n") for path in DOCS.glob("*.md")}
     assert {name: count for name, count in lines.items() if count > 400} == {}
     assert lines["leaderboard.md"] <= 250
@@ -386,6 +402,44 @@ def test_the_committed_page_follows_from_the_committed_records(page, tmp_path, m
     changed = [runs.read(path) for path in sorted(runs.finished([tmp_path / "runs"]))]
     name, said, sections = experiments.document(changed)
     assert document.whole(name, changed, said, sections, str) != whole
+
+
+def test_a_page_says_what_its_runs_cannot_show(tmp_path):
+    """From the configs of its runs; the section stands before what is folded."""
+    model = {"kind": "encoder", "layers": 1, "width": 8, "heads": 2}
+    config = {
+        "seeds": 3, "model": model, "task": {"name": "copy"}, "encoding": {"name": "rope"},
+        "train": {"steps": 1500, "batch": 4, "lr": 0.1, "length": 8},
+        "eval": {"lengths": [8, 32]},
+    }  # fmt: skip
+    other = {**config, "train": {**config["train"], "steps": 500}, "task": {"name": "reverse"},
+             "encoding": {"name": "rope", "base": 100}}  # fmt: skip
+    first = runs.read(stored(tmp_path / "a", config, {}))
+    second = runs.read(stored(tmp_path / "b", other, {}))
+    shown, hidden = report.Section("Shown", []), report.Section("Hidden", [], folded=True)
+
+    def said(runs_, others=()):
+        sections = limits.with_section([shown, hidden], runs_, others)
+        assert [section.title for section in sections] == ["Shown", limits.TITLE, "Hidden"]
+        return sections[1].parts
+
+    assert said([first], ["Own."]) == [
+        "- Other models than an encoder of 1 layer, width 8, 2 heads.",
+        "- Other budgets than 1,500 steps of 4 examples at learning rate 0.1.",
+        "- Differences that are too small for 3 seeds.",
+        "- Other tasks than copy.",
+        "- Inputs beyond 4 times the size in training.",
+        "- Other options of the methods: each has its defaults.",
+        "- Own.",
+    ]
+    both = said([first, second])
+    assert both[0] == said([first])[0], "a model is named once"
+    assert both[1] == "- Other budgets than 500 to 1,500 steps of 4 examples at learning rate 0.1."
+    assert both[3] == "- Other tasks than copy and reverse."
+    assert both[5] == "- Other options of the methods: each has its defaults, but for base 100."
+    # The control: a run whose config says nothing of these.
+    silent = runs.read(stored(tmp_path / "c", {"seeds": 1}, {}))
+    assert limits.with_section([shown, hidden], [silent], ()) == [shown, hidden]
 
 
 def test_several_sentences_are_a_list_and_abbreviations_are_capitals(tmp_path):

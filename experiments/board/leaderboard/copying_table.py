@@ -12,6 +12,7 @@ from experiments.board.leaderboard.problems import PROBLEMS
 from experiments.board.leaderboard.standings import Row, mean
 from experiments.board.leaderboard.task_table import UNDEFINED, short, with_options
 from posenc_jax.lab.report import Grid, Section
+from posenc_jax.lab.report.formats import counted
 from posenc_jax.lab.runs import StoredRun
 
 COPIES = 0.9  # token accuracy within the trained window from which a model copies
@@ -54,9 +55,10 @@ def section(runs: Sequence[StoredRun], tasks: Mapping[str, Mapping[str, Row]]) -
             continue
         most = Counter(_most(by_method[method][windows[0]]) for method in copies)
         lines.append(
-            f"{problem}: {len(copies)} methods copy. After {PROBLEMS[problem].overwrites} "
-            f"overwritten symbols most answers follow the n-gram in {most['n-gram']} of them, the "
-            f"position in {most['position']}, neither in {most['neither']}."
+            f"{problem}: copied by {counted(len(copies), 'method')}. After "
+            f"{PROBLEMS[problem].overwrites} overwritten symbols most answers follow the n-gram in "
+            f"{most['n-gram']} of them, the position in {most['position']}, neither in "
+            f"{most['neither']}."
         )
         for method in copies:
             cells = [_cells(by_method[method].get(window)) for window in windows]

@@ -6,7 +6,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from experiments.board.leaderboard.standings import Row, mean
-from posenc_jax.lab.report import drawing
+from posenc_jax.lab.report import drawing, heatmap
 from posenc_jax.lab.tasks.content_rules import LENGTHS, SHORT, ContentFloor
 
 Tasks = Mapping[str, Mapping[str, Row]]  # task -> method -> row
@@ -35,43 +35,31 @@ def draw(
     exact = {name: [mean_exact([rows[name] for rows in tasks.values()], n) for n in windows]
              for name in names}  # fmt: skip
     order = sorted(names, key=lambda name: beyond_then_within(exact[name]), reverse=True)
-    title = "Exact match in the trained sizes and beyond"
+    title, rules = "Exact match in the trained sizes and beyond", []
     for tokens, length in ((SHORT, "short"), (LENGTHS[-1], "long")):
         row = f"content, {tokens} tokens"
         of_task = [[getattr(windowed[n]["exact_match"], length)[1] for n in windows]
                    for windowed in by_content.values()]  # fmt: skip
         exact[row] = list(np.mean(of_task, axis=0))
-        order.append(row)
-    value_MW = np.array([[np.nan if v is None else v for v in exact[name]] for name in order])
-    figure = Figure(figsize=(8, 1.6 + 0.19 * len(order)))
+        rules.append(row)
+    exact = {name: [np.nan if v is None else v for v in values] for name, values in exact.items()}
+    groups = [{name: exact[name] for name in group} for group in (order, rules)]
+    figure = Figure(figsize=(8, 1.6 + 0.19 * len(exact)))
     left, right = figure.subplots(1, 2, sharey=True, width_ratios=(1, 1.6))
-    _heatmap(left, value_MW, [f"{n // windows[0]}×" for n in windows])
+    columns = [f"{n // windows[0]}×" for n in windows]
+    heights = heatmap.draw(left, groups, columns, muted=rules, trained=1, size=7)
+    left.set_xlabel("window / trained window")
     for number, (column, text) in enumerate(_shown(len(windows)).items()):
-        for y, value in enumerate(value_MW[:, column]):
-            if np.isfinite(value):
-                drawing.seed_dots(right, y, [value], number, ms=6, label=text)
+        for y, name in zip(heights, [*order, *rules], strict=True):
+            if np.isfinite(exact[name][column]):
+                drawing.seed_dots(right, y, [exact[name][column]], number, ms=6, label=text)
     floor = float(np.mean([floors[task] for task in tasks]))
     right.axvline(floor, color=drawing.MUTED, linewidth=1, linestyle="--", zorder=1,
                   label=f"without positions {floor:.2f}")  # fmt: skip
     right.set_xlim(-0.03, 1.03)
     right.set_xlabel("exact match")
-    drawing.name_rows(left, order, fontsize="small")
     drawing.title_with_legend(figure, title, columns=4)
     return figure
-
-
-def _heatmap(axes, value_MW: np.ndarray, multiples: Sequence[str]) -> None:
-    # A mesh is drawn as shapes; a browser would smooth an image.
-    edges = np.arange(len(multiples) + 1) - 0.5, np.arange(len(value_MW) + 1) - 0.5
-    axes.pcolormesh(*edges, value_MW, cmap="YlGnBu", vmin=0, vmax=1)
-    for (y, x), value in np.ndenumerate(value_MW):
-        text = f"{value:.2f}".removeprefix("0") if np.isfinite(value) else ""
-        ink = "#ffffff" if value > 0.55 else "#20262e"
-        axes.annotate(text, (x, y), ha="center", va="center", fontsize=7, color=ink)
-    axes.set_xticks(range(len(multiples)), multiples)
-    axes.tick_params(length=0)
-    axes.grid(False)
-    axes.set_xlabel("window / trained window")
 
 
 def _shown(windows: int) -> dict[int, str]:

@@ -38,6 +38,7 @@ from experiments.board.leaderboard.task_table import (
     table,
 )
 from posenc_jax.lab.report import Grid, Picture, Section
+from posenc_jax.lab.report.formats import counted, span
 from posenc_jax.lab.runs import StoredRun
 from posenc_jax.lab.tasks.content_rules import ContentFloor
 from posenc_jax.lab.tasks.task_floors import Floor
@@ -99,7 +100,7 @@ def document(runs: Sequence[StoredRun]) -> tuple[list[str], list[Section]]:
         base
     )
     return conclusions(tasks, reference, by_content), [
-        Section(head, [first, picture, *_notes(runs, tasks)]),
+        Section(head, [picture, first, *_notes(runs, tasks)]),
         Section("The tasks", [_tasks(floors, tasks), _content(by_content)]),
         *confirmed,
         Section("Every method, all tasks", [board], folded=True),
@@ -143,15 +144,15 @@ def conclusions(tasks: Tasks, reference: str, by_content: ContentFloors) -> list
     ]
     count = f"{len(tasks)} tasks" if len(tasks) > 1 else "1 task"
     more = f", {len(partly)} more on some of them" if partly else ""
+    named = f" ({', '.join(solved)})" if solved else ""
     return [
         f"{len(whole)} methods on {count}{more}; within the trained sizes the best method of each "
         f"task has an exact match of {best[worst]:.3f} ({worst}) or more.",
         f"These tasks measure the matching of content more than positions: in the longest window a "
         f"rule that looks tokens up by content, without positions, has {SOLVED} of the tokens or "
-        f"more on {len(solved)} of {len(tasks)} ({', '.join(solved) or 'none'}). So no method is "
-        "named the best here.",
-        f"The control, {reference} with shuffled positions, has an exact match of at most "
-        f"{max(control, default=0.0):.3f} within the trained sizes.",
+        f"more on {len(solved)} of {len(tasks)}{named}. So no method is named the best here.",
+        f"The control, {reference} with shuffled positions, has an exact match of "
+        f"{span(0.0, max(control, default=0.0), 3)} within the trained sizes.",
     ]  # fmt: skip
 
 
@@ -228,7 +229,7 @@ def _tiers(runs: Sequence[StoredRun]) -> list[str]:
     for (group, seeds), by_rate in tiers.items():
         rates = [told + f" on {', '.join(tasks)}" * (len(by_rate) > 1)
                  for told, tasks in by_rate.items()]  # fmt: skip
-        sentences.append(f"{group}: {seeds} seeds; learning rate {'; '.join(rates)}.")
+        sentences.append(f"{group}: {counted(seeds, 'seed')}; learning rate {'; '.join(rates)}.")
     return sentences
 
 

@@ -1,5 +1,6 @@
 """The page of the design "position": what methods reach on each skill, beside the predictions."""
 
+import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -23,7 +24,7 @@ from experiments.board.leaderboard.task_table import (
     short,
     signed,
 )
-from posenc_jax.lab.report import Grid, Picture, Section, drawing
+from posenc_jax.lab.report import Grid, Picture, Section, heatmap
 from posenc_jax.lab.report.statistics import Interval
 from posenc_jax.lab.runs import StoredRun
 
@@ -173,32 +174,22 @@ def draw(levels: Levels, skills: Sequence[str]) -> Figure:
     """A heat map of g, methods x skills."""
     solved = lambda name: sum(effects.group(g) == "solved" for g in levels[name].values())
     order = sorted(levels, key=lambda name: (SHUFFLED not in name, -solved(name), name))
-    value_MS = np.array(
-        [[levels[m][s].mean if s in levels[m] else np.nan for s in skills] for m in order]
-    )
+    value = lambda by_skill, skill: by_skill[skill].mean if skill in by_skill else math.nan
+    rows = {label(name): [value(levels[name], skill) for skill in skills] for name in order}
+    named = {label(name): name for name in order}
+
+    def cell(row: str, column: int) -> tuple[str, str]:
+        g = levels[named[row]][skills[column]]
+        half = f" ±{heatmap.two_digits(g.half)}" if g.half else ""
+        weight = "bold" if effects.group(g) == "solved" else "normal"
+        return heatmap.two_digits(g.mean) + half, weight
+
     figure = Figure(figsize=(1.6 + 0.85 * len(skills) + 1.2, 1.2 + 0.2 * len(order)))
     axes = figure.subplots()
-    edges = np.arange(len(skills) + 1) - 0.5, np.arange(len(order) + 1) - 0.5
-    axes.pcolormesh(*edges, value_MS, cmap="YlGnBu", vmin=0, vmax=1)
-    cells = [(y, x, levels[name][skill]) for y, name in enumerate(order)
-             for x, skill in enumerate(skills) if skill in levels[name]]  # fmt: skip
-    for y, x, g in cells:
-        value, group = g.mean, effects.group(g)
-        half = f" ±{_two_digits(g.half)}" if g.half else ""
-        ink = "#ffffff" if value > 0.55 else drawing.MUTED if group == "floor" else "#20262e"
-        weight = "bold" if group == "solved" else "normal"
-        axes.annotate(_two_digits(value) + half, (x, y), ha="center", va="center", fontsize=6.5,
-                      color=ink, weight=weight)  # fmt: skip
-    axes.set_xticks(range(len(skills)), [skill.replace(" and ", "\nand ") for skill in skills])
+    columns = [skill.replace(" and ", "\nand ") for skill in skills]
+    heatmap.draw(axes, [rows], columns, cell=cell, size=6.5)
     axes.xaxis.tick_top()
-    axes.tick_params(length=0)
-    axes.grid(False)
-    drawing.name_rows(axes, [label(name) for name in order], fontsize="small")
     return figure
-
-
-def _two_digits(value: float) -> str:
-    return f"{value:.2f}".replace("-0.00", "0.00").replace("0.", ".", 1)
 
 
 def _effects(compared: Effects, skills: Sequence[str], reference: str) -> Grid:

@@ -33,7 +33,7 @@ from posenc_jax.lab.config.sweeps import dotted
 from posenc_jax.lab.report import Grid, Picture, Section
 from posenc_jax.lab.report.comparison import differing
 from posenc_jax.lab.report.drawing import name_rows, seed_dots, title_with_legend
-from posenc_jax.lab.report.formats import counted, number
+from posenc_jax.lab.report.formats import counted, number, span
 from posenc_jax.lab.report.summaries import lead
 from posenc_jax.lab.runs import StoredRun
 
@@ -58,8 +58,8 @@ BUDGETS = (
 CAPTION = (
     "paper, ours: the methods, the paper's best first, each with its number; ours are means over "
     "seeds at the whole budget, in brackets if the method did not learn the task, which then does "
-    "not count. tau: of the whole budget with its interval, then of half of it. chance: that a "
-    "random order of these methods is the same order."
+    "not count. tau: of the whole budget, then of half of it; in brackets its interval, if draws "
+    "of seeds differ in tau. chance: that a random order of these methods is the same order."
 )
 MISSING = "–"
 
@@ -86,7 +86,7 @@ def parts(run: StoredRun, rows: Sequence[Result]) -> list[Section]:
     if budget < 1:
         notes.insert(0, f"This run has {budget:g} of the budget and decides nothing.")
     return [
-        Section("All rows", [table(rows), overview]),
+        Section("All rows", [overview, table(rows)]),
         Section("How", notes),
         *(_row(row) for row in rows),
     ]
@@ -125,7 +125,8 @@ def _tau(at: AtBudget) -> str:
     if at.verdict.tau is None:
         return MISSING
     tau, low, high = at.verdict.tau
-    return f"{tau:.2f} ({low:.2f} to {high:.2f})"
+    interval = span(low, high, 2)
+    return f"{tau:.2f}" if interval == f"{tau:.2f}" else f"{tau:.2f} ({interval})"
 
 
 def _chance(row: Result) -> str:
@@ -221,7 +222,7 @@ def _overview(rows: Sequence[Result]) -> Figure:
     axes = figure.subplots()
     axes.axvline(0, color="#667080", linewidth=1)
     for y, row in enumerate(rows):
-        for at, shift, face in ((row.half, 0.18, "white"), (row.whole, -0.18, None)):
+        for at, shift, face in ((row.half, 0.18, "none"), (row.whole, -0.18, None)):
             if at.verdict.tau:
                 tau, *ends = at.verdict.tau
                 axes.plot(ends, [y + shift] * 2, color="#0072b2", linewidth=1.5)
@@ -257,26 +258,43 @@ def document(runs: Sequence[StoredRun]) -> tuple[list[str], list[Section]]:
     return conclusions(rows) + more, shown
 
 
+def not_shown(runs: Sequence[StoredRun]) -> list[str]:
+    """Sentences on what the runs cannot show."""
+    rows = [result for run in runs for result in results(run)]
+    undecided = sum(row.verdict == UNDECIDED for row in rows)
+    rates = sorted({rate for run in runs for rate in run.config["rates"]})
+    return [
+        "Whether an order holds at the size of its paper: what differs here is in the last column.",
+        f"Whether the orders of the {undecided} rows that are not decided are wrong: they are not "
+        "refuted either.",
+        f"Other learning rates than {' and '.join(f'{rate:g}' for rate in rates)}.",
+    ]
+
+
 def conclusions(rows: Sequence[Result]) -> list[str]:
     """Sentences made from the numbers: the verdicts, the reversals, what changed."""
+    papers = {row.ordering.paper for row in rows}
     by_verdict = {v: [row.name for row in rows if row.verdict == v]
                   for v in (SAME, PARTLY, REVERSED, UNDECIDED)}  # fmt: skip
     counts = ", ".join(f"{len(names)} {verdict}" for verdict, names in by_verdict.items())
     changed = [row.name for row in rows if row.half.verdict.name != row.whole.verdict.name]
     lost = sorted({f"{method} ({row.setting.task})" for row in rows
                    for method in row.whole.ours if method not in row.whole.learned})  # fmt: skip
-    listed = lambda names: ", ".join(names) or "none"
     return [
-        f"{len(rows)} published orderings of {len({row.ordering.paper for row in rows})} papers, "
-        f"posed at the size of two CPU cores: {counts}.",
+        f"{counted(len(rows), 'published ordering')} of {counted(len(papers), 'paper')}, posed at "
+        f"the size of two CPU cores: {counts}.",
         _by_chance(rows),
-        f"Partly the same, which is no evidence for an order: {listed(by_verdict[PARTLY])}; "
-        f"reversed: {listed(by_verdict[REVERSED])}.",
-        f"Not decided: {listed(by_verdict[UNDECIDED])}, of which half of the budget gives another "
-        f"verdict: {listed(changed)}.",
-        f"Methods that did not learn a task within its trained sizes, and do not count there: "
-        f"{listed(lost)}.",
-    ]
+        *_if_any("Partly the same, which is no evidence for an order", by_verdict[PARTLY]),
+        *_if_any("Reversed", by_verdict[REVERSED]),
+        *_if_any("Not decided", by_verdict[UNDECIDED]),
+        *_if_any("Of another verdict at half of the budget", changed),
+        *_if_any("Methods that did not learn a task within its trained sizes, and do not count "
+                 "there", lost),
+    ]  # fmt: skip
+
+
+def _if_any(words: str, names: Sequence[str]) -> list[str]:
+    return [f"{words}: {', '.join(names)}."] if names else []
 
 
 def _by_chance(rows: Sequence[Result]) -> str:

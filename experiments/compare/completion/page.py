@@ -1,6 +1,7 @@
 """The report and the page of an experiment on code: completing functions, closing brackets."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -100,8 +101,12 @@ def conclusion(run: StoredRun) -> str:
         where = {first: f"{near} of a file", last: f"from byte {last} on"}
     parts = []
     for offset, said in where.items():
-        best = max(cells[offset], key=lambda name: cells[offset][name].mean)
-        parts.append(f"{said} {best} has the best, {share(cells[offset][best])}")
+        rows = {name: {offset: cell} for name, cell in cells[offset].items()}
+        shares = replace(run.by_length, metric="completed", results=rows)
+        best, *near = summaries.leaders(shares, offset)
+        also = "any other" if len(near) + 1 == len(rows) > 1 else page.listed(near)
+        not_apart = f", but is not shown to be better than {also}" if near else ""
+        parts.append(f"{said} {best} has the best, {share(cells[offset][best])}{not_apart}")
     return f"Share of {_words(run).counted} that are right: {'; '.join(parts)}."
 
 
@@ -126,7 +131,6 @@ def _by_place(run: StoredRun) -> Figure:
     styles = drawing.line_styles(list(_curves(run, trained)))
     figure = Figure(figsize=(8, 4.2))
     row = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0]
-    means = {}
     for axes, length in zip(row, panels, strict=True):
         for name, curve in _curves(run, length).items():
             x = [places.index(offset) for offset in curve]
@@ -135,13 +139,10 @@ def _by_place(run: StoredRun) -> Figure:
             if len(styles) <= drawing.BANDS:
                 interval = formats.interval_of("completed")
                 drawing.shade_interval(axes, x, seeds, styles[name]["color"], interval)
-            means[name] = float(np.mean([np.mean(by_seed) for by_seed in seeds]))
         axes.set_xticks(range(len(places)), [f"{offset}" for offset in places])
         axes.set_title(f"window of {length} bytes")
     row[0].set_ylabel(_words(run).label)
     place = f"place in the file (bytes before {_words(run).ends}, at least)"
     figure.supxlabel(place, fontsize="medium")
-    best = max(means, key=lambda name: means[name])
-    title = f"Right by place in the file: most in windows of {longest} bytes with {best}"
-    drawing.title_with_legend(figure, title, columns=5)
+    drawing.title_with_legend(figure, "Right by place in the file", columns=5)
     return figure

@@ -11,9 +11,16 @@ from matplotlib.figure import Figure
 
 from experiments.compare.images.config import row_of
 from experiments.compare.page import control, ranked
-from posenc_jax.lab.report import Grid, Picture, Section, drawing, formats, length_table, summaries
-from posenc_jax.lab.report.drawing import title_with_legend
-from posenc_jax.lab.report.formats import share
+from posenc_jax.lab.report import (
+    Grid,
+    Picture,
+    Section,
+    drawing,
+    heatmap,
+    length_table,
+    summaries,
+)
+from posenc_jax.lab.report.formats import counted, share
 from posenc_jax.lab.report.statistics import paired
 from posenc_jax.lab.report.summaries import lead
 from posenc_jax.lab.runs import StoredRun
@@ -29,14 +36,14 @@ def sections(run: StoredRun) -> tuple[str, list[Section]]:
     """The line below the title of the report, and its sections."""
     summary = run.by_length
     names = methods(summary)
-    return lead(run, f"{len(names)} methods", f"{summaries.seed_count(summary)} seeds"), [
+    return lead(run, f"{len(names)} methods", counted(summaries.seed_count(summary), "seed")), [
         Section("What follows", findings(summary)),
         Section("Accuracy", [_table(summary), Picture(
             "by_resolution",
             partial(_by_resolution, summary, names),
-            "Accuracy by resolution: every seed a dot, the line their mean. "
-            "Positions go on from those of training, or are squeezed into them. The dashed line is "
-            "the most frequent label, the dotted line the resolution of training.",
+            "Accuracy by resolution, the mean over seeds, best methods first by their mean over "
+            "both panels. Positions go on from those of training, or are squeezed into them. The "
+            "last row is the most frequent label.",
         )]),
         Section("The control: shuffled patches", [Picture(
             "control",
@@ -151,28 +158,24 @@ def _sizes(summary: LengthSummary) -> list[int]:
 
 def _by_resolution(summary: LengthSummary, names: Sequence[str]) -> Figure:
     """Accuracy by patches a side, a panel for counted and one for interpolated positions."""
-    shared, styles = _sizes(summary), drawing.line_styles(names)
-    figure = Figure(figsize=(8, 4.8))
-    panels = figure.subplots(1, 2, sharey=True, gridspec_kw={"wspace": 0.06})
-    for axes, view in zip(panels, (COUNTED, INTERPOLATED), strict=True):
-        for name in names:
-            cells = [_cell(summary, name, view, size) for size in shared]
-            color = styles[name]["color"]
-            axes.plot(shared, [c.mean for c in cells], label=name, zorder=3, **styles[name])
-            for size, cell in zip(shared, cells, strict=True):
-                axes.plot([size] * len(cell.seeds), cell.seeds, ".", ms=4, alpha=0.6,
-                          color=color, zorder=4)  # fmt: skip
-        for name, value in summary.baselines.items():
-            axes.axhline(value, color=drawing.MUTED, linewidth=1, linestyle="--", zorder=1,
-                         label=f"{name} {formats.number(value)}")  # fmt: skip
-        drawing.trained_line(axes, summary.train_length)
-        axes.set_xticks(shared, [*map(_grid, shared)])
-        axes.set_xlim(shared[0] - 0.2, shared[-1] + 0.2)
+    sizes, trained = _sizes(summary), summary.train_length
+    baselines = {name: [value] * len(sizes) for name, value in summary.baselines.items()}
+    rows_of = {
+        view: {name: [_cell(summary, name, view, n).mean for n in sizes] for name in names}
+        for view in (COUNTED, INTERPOLATED)
+    }
+    order = heatmap.ranked({n: rows_of[COUNTED][n] + rows_of[INTERPOLATED][n] for n in names},
+                           summary.better)  # fmt: skip
+    figure = Figure(figsize=(drawing.WIDTH, heatmap.height(len(names) + len(baselines))))
+    panels = figure.subplots(1, 2, sharey=True)
+    for axes, (view, rows) in zip(panels, rows_of.items(), strict=True):
+        groups = [{name: rows[name] for name in order}, *([baselines] if baselines else [])]
+        within = sum(size <= trained for size in sizes)
+        heatmap.draw(axes, groups, [*map(_grid, sizes)], muted=baselines, trained=within)
         axes.set_title(f"positions {view}")
-    panels[0].set_ylim(0, 1.02)
-    panels[0].set_ylabel("accuracy (share of images)")
-    figure.supxlabel("patches · dotted line: trained", fontsize="medium")
-    title_with_legend(figure, "Accuracy by resolution", columns=5)
+    figure.supxlabel("patches · right of the line: more than in training", fontsize="medium")
+    figure.suptitle("Accuracy by resolution (share of images)", x=0.01, ha="left",
+                    fontweight="bold")  # fmt: skip
     return figure
 
 
@@ -219,8 +222,9 @@ def document(runs: Sequence[StoredRun]) -> tuple[list[str], list[Section]]:
     found = findings(run.by_length)
     _, accuracy, control, _ = sections(run)[1]  # without the pictures, which an archive lacks
     seeds = Section("Every seed", [length_table.every_seed(run.by_length)], folded=True)
-    return [*found[:2], _enlarged(run.by_length)], [
-        accuracy,
+    table, picture = accuracy.parts
+    return [_enlarged(run.by_length), *found[:2]], [
+        Section(accuracy.title, [picture, table]),
         control,
         Section("By resolution, and two dimensions less one", found[2:]),
         seeds,

@@ -59,7 +59,9 @@ def document(runs: Sequence[StoredRun]) -> tuple[list[str], list[Section]]:
         same encoding, steps and seed.
     """
     groups = [*of_tasks(runs).values()]
-    return conclusions(groups), [_section(group) for group in groups]
+    within, beyond, more_steps = conclusions(groups)
+    learned = Section("What was learned, and in which budget", [within, more_steps])
+    return [beyond], [*(_section(group) for group in groups), learned]
 
 
 def of_tasks(runs: Sequence[StoredRun]) -> dict[str, Group]:
@@ -216,7 +218,7 @@ def _within(group: Group) -> str:
     means = _means(base, base.main, length)
     if base.main != STRICT:
         low, high = min(means.values()), max(means.values())
-        return f"{base.task}: {low:.3f} to {high:.3f} {metrics.metric(base.main).title}"
+        return f"{base.task}: {formats.span(low, high, 3)} {metrics.metric(base.main).title}"
     missed = _missed(base)
     rest = f", not {', '.join(missed)}" if missed else ""
     count = f"{len(means) - len(missed)} of {len(means)} methods"
@@ -236,6 +238,9 @@ def _beyond(base: Budget) -> str:
         return f"{base.task}: no method learned it"
     best = (min if metrics.metric(base.metric).better == "lower" else max)(means.values())
     names = [name for name, mean in means.items() if f"{mean:.3f}" == f"{best:.3f}"]
+    rows = replace(summary, results={name: summary.results[name] for name in means})
+    near = [name for name in summaries.leaders(rows, length) if name not in names]
+    not_apart = f" (not told apart from {', '.join(near)})" if near else ""
     rope = f", rope {means['rope']:.3f}" if "rope" in means else ""
     at = f"{base.task} at {formats.length_ratio(length, summary.train_length)}"
     metric, floor = metrics.metric(base.metric).title, summary.floors.get(length)
@@ -244,7 +249,7 @@ def _beyond(base: Budget) -> str:
     if floor is not None and best <= floor:
         return f"{at}: none is above the floor, {floor:.3f} {metric}{by_content}"
     least = "" if floor is None else f", the floor {floor:.3f}{by_content}"
-    return f"{at}: {', '.join(names)}, {best:.3f} {metric}{rope}{least}"
+    return f"{at}: {', '.join(names)}{not_apart}, {best:.3f} {metric}{rope}{least}"
 
 
 def _changes(base: Budget, longer: Budget, metric: str) -> dict[str, dict[int, float]]:
@@ -283,10 +288,13 @@ def _section(group: Group) -> Section:
             "says nothing about extrapolation, and is not marked as the best."
         )
     for metric, summary in base.summaries.items():
-        parts.append(length_table.results(summary, apart=missed))
         parts.append(plots.picture_by_length(f"{stem}_{metric}", summary))
-    if group.longer:
-        parts += [_longer(group, metric) for metric in base.summaries]
+    tables = [length_table.results(summary, apart=missed) for summary in base.summaries.values()]
+    tables += [_longer(group, metric) for metric in base.summaries] if group.longer else []
+    parts.append(tables[0])
+    if tables[1:]:
+        title = f"{base.task}: other metrics and budgets"
+        parts.append(Section(title, tables[1:], folded=True))
     for metric, summary in base.summaries.items():
         title = f"{base.task}, {metrics.metric(metric).title}: every seed"
         parts.append(Section(title, [length_table.every_seed(summary)], folded=True))
@@ -296,9 +304,10 @@ def _section(group: Group) -> Section:
 def _setting(base: Budget) -> str:
     train, model = base.config["train"], base.config["model"]
     return (
-        f"{base.steps} steps of {train['batch']} examples of length {train['min_length']} to "
-        f"{train['length']}, learning rate {train['lr']:g}; a {model['kind']} of {model['layers']} "
-        f"layers, width {model['width']}, {model['heads']} heads."
+        f"{base.steps} steps of {train['batch']} examples of length "
+        f"{formats.span(train['min_length'], train['length'], 0)}, learning rate {train['lr']:g}; "
+        f"a {model['kind']} of {formats.counted(model['layers'], 'layer')}, width "
+        f"{model['width']}, {formats.counted(model['heads'], 'head')}."
     )
 
 

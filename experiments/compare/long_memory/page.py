@@ -44,7 +44,11 @@ def sections(run: StoredRun) -> tuple[str, list[Section]]:
 def document(runs: Sequence[StoredRun]) -> tuple[list[str], list[Section]]:
     """The sentences and the sections of the page in docs/. ValueError: more than one run."""
     run = only(runs)
-    return findings(run), sections(run)[1][1:]
+    _, (_, results, figures) = sections(run)
+    *said, rule = findings(run)
+    first = said[-len(HOW) - bool(run.by_length.baselines)]
+    rest = [sentence for sentence in said if sentence != first]
+    return [first, rule], [figures, results, Section("Other ways of reading", rest)]
 
 
 def findings(run: StoredRun) -> list[str]:

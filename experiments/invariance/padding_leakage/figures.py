@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from experiments.invariance.padding_leakage.leaks import Computed
 from posenc_jax.lab.report import drawing
 from posenc_jax.lab.report.drawing import name_rows, seed_dots, title_with_legend
-from posenc_jax.lab.report.formats import small
+from posenc_jax.lab.report.formats import small, span
 from posenc_jax.lab.report.summaries import largest
 
 LEAK = (
@@ -22,8 +22,9 @@ MASS = (
     "is the share of tokens that are padding."
 )
 ACCURACY = (
-    "Accuracy of models trained with each set of masks: every encoding and seed a dot, and their "
-    "mean. The dotted line is the accuracy of saying a symbol at random."
+    "Accuracy of models trained with each set of masks: marks are means over encodings and seeds, "
+    "thin lines go from the least to the greatest, thick ones hold the middle half. The dotted "
+    "line is the accuracy of saying a symbol at random."
 )
 SHADES = LinearSegmentedColormap.from_list("leak", ["#eaf3fa", drawing.COLORS[0]])
 LEAST = -8.0  # the power of ten with the lightest shade
@@ -66,6 +67,8 @@ def mass(by_encoding: Mapping, data: Mapping) -> Figure:
     widths = list(next(iter(by_encoding.values()))["trained"])
     figure = Figure(figsize=(8, 1.6 + 0.24 * len(by_encoding)))
     panels = figure.subplots(1, len(widths), sharey=True, squeeze=False)[0]
+    seeds = [v for states in by_encoding.values() for by in states.values() for v in by.values()]
+    end = max(float(np.max(values)) for values in seeds)
     for axes, width in zip(panels, widths, strict=True):
         for y, states in enumerate(by_encoding.values()):
             for i, (state, by_width) in enumerate(states.items()):
@@ -75,11 +78,11 @@ def mass(by_encoding: Mapping, data: Mapping) -> Figure:
         axes.axvline(pads / int(width), color=drawing.MUTED, linewidth=1, linestyle=":",
                      label="share of tokens")  # fmt: skip
         name_rows(axes, list(by_encoding), fontsize="small")
-        axes.set_xlim(-0.02, 1.02)
+        axes.set_xlim(-0.02 * end, 1.05 * end)
         axes.set_title(f"{pads} of {width} tokens are padding")
         axes.set_xlabel("share of attention")
     shares = [np.mean(v) for by_state in by_encoding.values() for v in by_state["trained"].values()]
-    ends = f"{min(shares):.2f} to {max(shares):.2f}"
+    ends = span(min(shares), max(shares), 2)
     title = f"Without the attention mask, padding gets {ends} of the attention"
     title_with_legend(figure, title, columns=3)
     return figure
@@ -96,7 +99,9 @@ def accuracy(by_answer: Mapping, data: Mapping) -> Figure:
         for y, by_condition in enumerate(by_masks.values()):
             for i, (condition, cell) in enumerate(by_condition.items()):
                 at = y + 0.19 * (i - 1.5)
-                seed_dots(axes, at, cell["values"], i, marker=".", ms=3, alpha=0.4)
+                least, low, high, most = np.quantile(cell["values"], (0, 0.25, 0.75, 1))
+                axes.plot([least, most], [at, at], "-", lw=0.8, color=drawing.COLORS[i])
+                axes.plot([low, high], [at, at], "-", lw=2.6, alpha=0.5, color=drawing.COLORS[i])
                 seed_dots(axes, at, [cell["mean"]], i, ms=5, label=condition)
         name_rows(axes, list(by_masks))
         chance = 1 / data["symbols"]

@@ -10,7 +10,7 @@ from experiments.invariance.padding_leakage import figures, released_page
 from experiments.invariance.padding_leakage.leaks import MASKS, Computed
 from experiments.invariance.padding_leakage.summary import ALL, CLEAN, NAMES, NECESSARY, RULE
 from posenc_jax.lab.report import Grid, Picture, Section
-from posenc_jax.lab.report.formats import share, small
+from posenc_jax.lab.report.formats import counted, share, small, span
 from posenc_jax.lab.report.statistics import estimate
 from posenc_jax.lab.report.summaries import largest, lead
 from posenc_jax.lab.runs import StoredRun
@@ -26,7 +26,7 @@ def sections(run: StoredRun) -> tuple[str, list[Section]]:
     mass = Picture("mass", partial(figures.mass, summary["mass"], run.config["data"]), figures.MASS)
     draw = partial(figures.accuracy, summary["accuracy"], run.config["data"])
     cost = Picture("accuracy", draw, figures.ACCURACY)
-    return lead(run, f"{count} methods", kind, f"{run.config['seeds']} seeds"), [
+    return lead(run, f"{count} methods", kind, counted(run.config["seeds"], "seed")), [
         Section("Which masks are needed", [
             RULE, *said(summary["verdicts"]), _roles(summary), *_not_measured(summary),
         ]),
@@ -135,26 +135,47 @@ def document(runs: Sequence[StoredRun]) -> tuple[list[str], list[Section]]:
     return both_pages.document(runs, conclusions, sections, _seeds, released_page)
 
 
+def not_shown(runs: Sequence[StoredRun]) -> list[str]:
+    """Sentences on what the runs cannot show, see `both_pages.not_shown`."""
+    return both_pages.not_shown(runs, _limits)
+
+
+def _limits(config: Mapping) -> list[str]:
+    data, learning = config["data"], config["learning"]
+    amounts = " or ".join(map(str, data["amounts"]))
+    return [
+        f"Longer inputs: leaks are of {data['measured']} tokens with {amounts} tokens of padding.",
+        f"How models of real text spread their attention over padding: these learned lines of "
+        f"{data['symbols']} symbols, in {counted(learning['steps'], 'step')}.",
+    ]
+
+
 def conclusions(summary: Mapping) -> list[str]:
     """Three sentences made from the numbers: all masks on, the role of each mask, their effect."""
     most = {change: _all_masks(summary, change) for change in CLEAN}
     count = len(most["content"])
     leaky = list(dict.fromkeys(n for c in CLEAN for n, v in most[c].items() if not v <= CLEAN[c]))
+    above = f"{', '.join(leaky) or 'no method'} {'are' if leaky[1:] else 'is'} above"
     needed = "; ".join(f"{mask}: {_necessary(summary, mask)}" for mask in MASKS)
     masses = [np.mean(v) for by_state in summary["mass"].values()
               for v in by_state["trained"].values()]  # fmt: skip
     token = summary["accuracy"]["token"]
     scores = [f"{token[masks]['junk']['mean']:.3f}" for masks in (ALL, NAMES[-2])]
     return [
-        f"With all masks on, other content of the padding changes a result of {count} methods by "
-        f"at most {small(largest(most['content'].values()))}, and taking the padding away by at "
-        f"most {small(largest(most['amount'].values()))}; above the bounds of the rule below: "
-        f"{', '.join(leaky) or 'none'}.",
+        f"With all masks on, a result of {counted(count, 'method')} changes "
+        f"{_at_most(most['content'])} with other content of the padding, and "
+        f"{_at_most(most['amount'])} if it is taken away; {above} the bounds of the rule below.",
         f"What each mask is necessary for, when content and amount of padding change: {needed}.",
-        f"With the attention mask off, trained models give {min(masses):.3f} to {max(masses):.3f} "
+        f"With the attention mask off, trained models give {span(min(masses), max(masses), 3)} "
         f"of a token's attention to padding, and among random symbols as padding the share of "
         f"tokens answered right is {scores[1]}, with all masks {scores[0]}.",
     ]
+
+
+def _at_most(changes: Mapping[str, float]) -> str:
+    """Returns "by at most 2e-05", or "not at all" if no method's result changes."""
+    most = largest(changes.values())
+    return f"by at most {small(most)}" if most else "not at all"
 
 
 def _necessary(summary: Mapping, mask: str) -> str:

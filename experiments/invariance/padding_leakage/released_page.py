@@ -36,11 +36,12 @@ def sentences(name: str, released: Mapping) -> list[str]:
     both = " or ".join(released["verdicts"]["content"]["pooled"]["smallest"])
     shares = [f"{100 * share:.0f}% of {tokens}" for tokens, share in released["mass"].items()]
     lost = {masks: angle["amount"][masks] for masks in ("attention", "output", "none")}
+    more = f" by more than {small(masked)} degrees" if masked else ""
     return [
-        f"With both masks on, padding turns no vector of {name} by more than {small(masked)} "
-        f"degrees. The masks that a vector needs against the content of padding: {both}. When "
-        f"padding is added, vectors turn by up to {lost['attention']:.0f} degrees if it is "
-        f"pooled, {lost['output']:.0f} if it is attended to, {lost['none']:.0f} if both.",
+        f"With both masks on, padding turns no vector of {name}{more}. The masks that a vector "
+        f"needs against the content of padding: {both}. When padding is added, vectors turn by up "
+        f"to {lost['attention']:.0f} degrees if it is pooled, {lost['output']:.0f} if it is "
+        f"attended to, {lost['none']:.0f} if both.",
         "Without the mask of attention, padding gets this share of the attention of real tokens: "
         f"{', '.join(shares)} tokens.",
     ]

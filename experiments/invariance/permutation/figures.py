@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from matplotlib.figure import Figure
 
 from experiments.invariance.permutation.config import CAUSAL, LSTM
-from posenc_jax.lab.report import drawing
-from posenc_jax.lab.report.drawing import Label, name_rows, seed_dots, title_with_legend
+from posenc_jax.lab.report import drawing, margin
+from posenc_jax.lab.report.drawing import name_rows, seed_dots, title_with_legend
 from posenc_jax.lab.report.formats import small
 from posenc_jax.lab.report.summaries import largest
 
@@ -43,7 +43,7 @@ def errors(rows: Mapping) -> Figure:
     """The equivariance error by length on logarithmic axes."""
     figure = Figure(figsize=(8, 4.6))
     axes = figure.subplots()
-    labels: dict[str, list[Label]] = {}
+    labels: dict[str, list[margin.Label]] = {}
 
     def curve(by_state, number, text, **style):
         by_length, color = by_state["trained"], drawing.COLORS[number]
@@ -51,7 +51,7 @@ def errors(rows: Mapping) -> Figure:
         if finite:
             x, y = zip(*((n, max(v, FLOOR)) for n, v in finite), strict=True)
             axes.plot(x, y, color=color, **style)
-            labels.setdefault(text, []).append(Label(text, x[-1], y[-1], color))
+            labels.setdefault(text, []).append(margin.Label(text, x[-1], y[-1], color))
 
     for name, row in rows.items():
         if name not in ("nope", CAUSAL, LSTM):
@@ -72,7 +72,7 @@ def errors(rows: Mapping) -> Figure:
     axes.set_ylabel("largest |f(Px) - P f(x)|")
     # One label for each group of curves, at the middle one.
     middle = lambda group: sorted(group, key=lambda label: label.y)[len(group) // 2]
-    drawing.margin_labels(axes, [middle(group) for group in labels.values()])
+    margin.margin_labels(axes, [middle(group) for group in labels.values()])
     below = f"after training · the largest over random permutations · {note}"
     title = "Equivariance error by length"
     if "nope" in rows:

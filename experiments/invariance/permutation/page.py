@@ -51,7 +51,7 @@ def sections(run: StoredRun) -> tuple[str, list[Section]]:
             "interval. The dashed lines are scores without a model.",
         )
         shown.append(Section("Hidden bytes of real text", [*_text(summary), picture]))
-    return lead(run, f"{len(order)} rows", f"{seeds} seeds"), shown
+    return lead(run, f"{len(order)} rows", formats.counted(seeds, "seed")), shown
 
 
 def findings(order: Mapping) -> list[str]:
@@ -61,8 +61,7 @@ def findings(order: Mapping) -> list[str]:
     solved = [n for n in encoders if all(v == 1.0 for v in order[n]["pairs"].seeds)]
     partly = [n for n in encoders if n not in (*half, *solved)]
     lines = [
-        f"Exactly one half of the pairs in every seed: {listed(half)}. Their outputs for (a, b) "
-        f"and (b, a) differ by at most {_error(_most_twins(order, half))}, trained or not.",
+        f"Exactly one half of the pairs in every seed: {listed(half)}.{_twins(order, half)}",
         f"Every pair right in every seed: {len(solved)} of {len(encoders)} encoders"
         + (f"; neither: {listed(partly)}." if partly else "."),
     ]
@@ -82,6 +81,15 @@ def findings(order: Mapping) -> list[str]:
         + (f" Not so, since they read more than positions: {listed(broken)}." if broken else "")
     )
     return lines
+
+
+def _twins(order: Mapping, half: Sequence[str]) -> str:
+    """A sentence on the outputs of methods for (a, b) and (b, a); "" if there are no methods."""
+    if not half:
+        return ""
+    most = _most_twins(order, half)
+    said = f"differ by at most {_error(most)}" if most else "are the same"
+    return f" Their outputs for (a, b) and (b, a) {said}, trained or not."
 
 
 def listed(names: Sequence[str]) -> str:
@@ -143,8 +151,8 @@ def _text(summary: Mapping) -> list[str | Grid]:
         worse = [n for n, gap in gaps.items() if gap.sign > 0]
         means = [gap.mean for gap in gaps.values()]
         parts.append(
-            f"Without positions a hidden byte costs {min(means):.2f} to {max(means):.2f} bits more "
-            f"than with them. {_clear(worse)} (paired by seed, all {len(others)} comparisons "
+            f"Without positions a hidden byte costs {formats.span(min(means), max(means), 2)} bits "
+            f"more than with them. {_clear(worse)} (paired by seed, all {len(others)} comparisons "
             "together at 95%)."
         )
     caption = (
@@ -159,6 +167,21 @@ def _text(summary: Mapping) -> list[str | Grid]:
 def document(runs: Sequence[StoredRun]) -> tuple[list[str], list[Section]]:
     """The sentences and the sections of the page in docs/, see `both_pages.document`."""
     return both_pages.document(runs, conclusions, sections, _seeds, released_page)
+
+
+def not_shown(runs: Sequence[StoredRun]) -> list[str]:
+    """Sentences on what the runs cannot show, see `both_pages.not_shown`."""
+    return both_pages.not_shown(runs, _limits)
+
+
+def _limits(config: Mapping) -> list[str]:
+    order, tested = config["order"], config["equivariance"]
+    return [
+        f"Whether a method learns order in longer lines: these have pairs and triples of "
+        f"{order['symbols']} symbols, for {order['steps']} steps.",
+        f"Every permutation: {tested['permutations']} random ones were drawn at each of "
+        f"{', '.join(map(str, tested['lengths']))} tokens.",
+    ]
 
 
 def conclusions(summary: Mapping) -> list[str]:

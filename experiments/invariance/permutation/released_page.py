@@ -18,8 +18,9 @@ from experiments.invariance.permutation.released import (
     WITHOUT,
 )
 from posenc_jax.lab.report import Grid, Picture, Section, drawing
-from posenc_jax.lab.report.drawing import COLORS, Label, margin_labels, title_with_legend
+from posenc_jax.lab.report.drawing import COLORS, title_with_legend
 from posenc_jax.lab.report.formats import small
+from posenc_jax.lab.report.margin import Label, margin_labels
 from posenc_jax.lab.runs import StoredRun
 
 

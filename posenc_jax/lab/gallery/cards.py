@@ -4,7 +4,6 @@ figure.
 
 import io
 import math
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -18,7 +17,7 @@ from posenc_jax.encodings.graphs import eigenvectors, return_probabilities
 from posenc_jax.lab.gallery import measure, position_panels
 from posenc_jax.lab.gallery.measure import LENGTHS, SIDE, SPAN, TRAINED, Band
 from posenc_jax.lab.gallery.panels import SMALL, THIN, Curve, Panel, curves, heat, in_order, put
-from posenc_jax.lab.report import drawing
+from posenc_jax.lab.report import drawing, vector
 from posenc_jax.lab.report.drawing import COLORS
 
 WIDE, NARROW, FIRST, FAR, PIXELS = 50, 20, 20, 40_000, 100
@@ -88,16 +87,7 @@ def svg(name: str, drawn: Sequence[Panel]) -> str:
     buffer = io.BytesIO()
     with drawing.styled(name), matplotlib.rc_context(SMALLER):
         figure(drawn).savefig(buffer, format="svg", transparent=True, metadata={"Date": None})
-    svg = buffer.getvalue().decode()
-    svg = re.sub(r"(?<=[\d ]\.\d)\d+(?=[ \"\n)])", "", svg)  # lengths to a tenth of a point
-    # Ids that nothing uses, some of them twice, and rotations by 0.
-    svg = re.sub(r' id="([\w.]+_\d+|image\w+)"| transform="rotate\(-0 [^\"]*"', "", svg)
-    return re.sub(r"\s*\n\s*", "\n", svg).replace("font-family: 'DejaVu Sans'; ", "")
-
-
-def standalone(svg: str) -> str:
-    """Returns a card as a file of its own, with a font and a background."""
-    return svg.replace("<svg ", '<svg style="background: #fff; font-family: sans-serif" ', 1)
+    return vector.compact(buffer.getvalue().decode())
 
 
 def _tables(name: str) -> Iterator[Panel]:

@@ -1,5 +1,6 @@
 // The panels of the explorer; `view`, `data`, `part`, `summary` and `written` are of explorer.js.
 const DISTANCES = [0, 1, 2, 4, 8, 16, 32, 64, 128, 255];
+const DEEP = 12;  // of scores: a key this far below the best has less than e^-12 of its weight
 const TRAIL = 8;  // earlier positions that a clock shows
 
 function panels(shown) {
@@ -12,7 +13,8 @@ function panels(shown) {
     drawn.length ? section("Score by distance", "What position adds to the score of a key this far "
       + "before the query: the mean over positions, with a band from the least to the greatest; by "
       + "content, the middle 80% of contents, heads and positions. A line ends where no token sees "
-      + "that far.", kernels(drawn), table(drawn)) : null,
+      + `that far. The axis ends ${DEEP} below the greatest score, where softmax leaves nothing; the `
+      + "table has the scores below.", kernels(drawn), table(drawn)) : null,
     drawn.length ? section("Longer sequences", "The same for the last token of sequences of "
       + `${data.lengths.join(", ")} tokens; dotted: the trained length. An empty panel: refused.`,
       grid(drawn.map(past))) : null,
@@ -68,13 +70,18 @@ function cited(paper) {  // split leaves the arXiv ids at odd places
 }
 
 // A chart of curves {y, low, high, color, dash, width} over 0, 1, 2, ...; NaN is a gap.
-function lines(curves, { W, H, x, y, title, markX, markY, log }) {
+// It ends `deep` below the greatest value; a curve that goes on below leaves it there.
+function lines(curves, { W, H, x, y, title, markX, markY, log, deep = Infinity }) {
   const left = 46, right = 10, top = 20, bottom = 38, scale = log ? Math.log10 : (v) => v;
   const ends = curves.flatMap((c) => [...c.y, ...(c.low ?? []), ...(c.high ?? [])]);
   const known = [...ends.filter(Number.isFinite), ...(markY ? [markY] : [])].map(scale);
   const svg = element("svg", { viewBox: `0 0 ${W} ${H}`, role: "img", "aria-label": title });
   if (!known.length) return svg;
-  let [low, high] = [Math.min(...known), Math.max(...known)];
+  const greatest = Math.max(...known), floor = greatest - deep;
+  let [low, high] = [Math.max(Math.min(...known), floor), greatest];
+  curves = curves.map((c) => ({ ...c, y: leaving(c.y, floor),
+    low: c.low && c.low.map((v) => Math.max(v, floor)),
+    high: c.high && c.high.map((v) => Math.max(v, floor)) }));
   const room = 0.05 * (high - low) || 0.5;
   [low, high] = [low - room, high + room];
   const most = Math.max(...curves.map((c) => c.y.length)) - 1;
@@ -104,6 +111,11 @@ function lines(curves, { W, H, x, y, title, markX, markY, log }) {
   return svg;
 }
 
+// The values down to a floor: the first below it is on it, the next ones are gaps.
+function leaving(values, floor) {
+  return values.map((v, i) => !(v < floor) ? v : values[i - 1] >= floor ? floor : NaN);
+}
+
 function path(values, X, Y) {
   let d = "", open = false;
   values.forEach((value, i) => {
@@ -128,7 +140,7 @@ function kernel(method) {
 function kernels(drawn) {
   const W = Math.max(300, document.getElementById("main").clientWidth);
   const svg = lines(drawn.map(kernel), { W, H: Math.max(240, Math.min(380, 0.42 * W)),
-    x: "distance from query to key", y: "score", markX: view.knobs.length,
+    x: "distance from query to key", y: "score", markX: view.knobs.length, deep: DEEP,
     title: `score by distance: ${drawn.map((method) => method.name).join(", ")}` });
   svg.id = "kernels";
   return svg;

@@ -11,13 +11,13 @@ from posenc_jax.lab.gallery import measure, trained
 from posenc_jax.lab.gallery.option_grid import ABSENT
 from posenc_jax.lab.report.webpage import folded, html_page, inline, pairs
 
-FAMILIES = {
-    "input": "At the input",
-    "positions": "Positions shown",
+FAMILIES = {  # in the order of all pages; the first method of the first is rope
     "rotary": "Rotary",
-    "by_layer": "By layer",
     "bias": "Bias",
     "content": "By content",
+    "by_layer": "By layer",
+    "input": "At the input",
+    "positions": "Positions shown",
     "none": "No positions",
 }
 OWN_CSS = Path(__file__).with_name("page.css").read_text("utf-8")

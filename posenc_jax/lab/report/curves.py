@@ -11,8 +11,8 @@ from matplotlib.ticker import LogLocator, NullFormatter
 
 from posenc_jax.lab import metrics
 from posenc_jax.lab.metrics import BITS
-from posenc_jax.lab.report import drawing, summaries
-from posenc_jax.lab.report.drawing import Label
+from posenc_jax.lab.report import drawing, margin, summaries
+from posenc_jax.lab.report.margin import Label
 from posenc_jax.lab.runs import Record, StoredRun
 
 POINTS = 400  # about the most points of a curve
@@ -39,7 +39,7 @@ def training(run: StoredRun) -> Figure:
         curve = summaries.curve(records, "step")
         means = [np.mean(list(by_seed.values())) for by_seed in curve.values()]
         axes.plot([*curve], means, "o", ms=5, mec="white", color=styles[name]["color"], zorder=5)
-    drawing.margin_labels(axes, labels + _baselines(axes, run))
+    margin.margin_labels(axes, labels + _baselines(axes, run))
     axes.set_ylabel(metrics.metric(unit(run)).axis_label)
     for small, (label, by_name) in zip(others, below.items(), strict=True):
         for name, records in by_name.items():
@@ -117,7 +117,7 @@ def _baselines(axes: Axes, run: StoredRun) -> list[Label]:
     axes.set_ylim(low, high)
     baselines = run.by_length.baselines if unit(run) == run.by_length.metric else {}
     within = {name: value for name, value in baselines.items() if low < value < high}
-    return drawing.draw_baselines(axes, within, axes.get_xlim()[1])
+    return margin.draw_baselines(axes, within, axes.get_xlim()[1])
 
 
 def _how(run: StoredRun) -> str:

@@ -5,20 +5,19 @@ runs. The whole page has all of them.
 """
 
 import hashlib
-import io
 import re
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from posenc_jax.lab.config.sweeps import dotted
-from posenc_jax.lab.report import comparison, drawing, tables
+from posenc_jax.lab.hosts.files import write_text
+from posenc_jax.lab.report import comparison, tables, vector
 from posenc_jax.lab.report.markdown import Part, escape, folded, render
 from posenc_jax.lab.report.sections import Grid, Picture, Section
 from posenc_jax.lab.runs import StoredRun
 
 INITIALS = ("dna",)  # pages whose title is an abbreviation
 ROWS = 40  # of a table that fits a screen
-COLORS = 128  # of a figure: half the bytes, and no difference to see
 
 
 def write(
@@ -39,12 +38,12 @@ def write(
     """
     name, folder = path.stem, path.with_suffix("")
     folder.mkdir(parents=True, exist_ok=True)
-    for old in folder.glob("*.png"):
+    for old in [*folder.glob("*.png"), *folder.glob("*.svg")]:
         old.unlink()
     brief = shortened(sections)
     for picture in pictures(brief):
-        (folder / f"{picture.name}.png").write_bytes(png(picture))
-    lines = [*_head(name, said), *render(brief, lambda figure: f"{name}/{figure}.png")]
+        write_text(folder / f"{picture.name}.svg", vector.file(picture.name, picture.draw))
+    lines = [*_head(name, said), *render(brief, lambda figure: f"{name}/{figure}.svg")]
     count = len(tables.named(sections))
     lines += [
         "## How it was measured", "",
@@ -109,18 +108,6 @@ def pictures(parts: Sequence[Part]) -> Iterator[Picture]:
             yield from pictures(part.parts)
         elif isinstance(part, Picture):
             yield part
-
-
-def png(picture: Picture) -> bytes:
-    """Returns a figure as a PNG of COLORS colours."""
-    from PIL import Image
-
-    drawn, small = io.BytesIO(), io.BytesIO()
-    with drawing.styled(picture.name):
-        picture.draw().savefig(drawn, dpi=150)
-    image = Image.open(drawn).convert("RGB").quantize(COLORS, dither=Image.Dither.NONE)
-    image.save(small, format="png", optimize=True)
-    return small.getvalue()
 
 
 def _head(name: str, said: Sequence[str]) -> list[str]:

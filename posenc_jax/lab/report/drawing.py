@@ -2,9 +2,10 @@
 
 import itertools
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+import textwrap
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import Any
 
 import matplotlib
 import numpy as np
@@ -27,8 +28,11 @@ BAND_SEEDS = 3  # the t interval of two seeds, 12.7 standard errors to each side
 BANDS = 3  # most lines with a band; the colours of more bands on each other blend
 # Half the distance from 1 to the next number: a relative change below it is rounding.
 ROUNDING = {"float32": 2.0**-24, "float64": 2.0**-53}
+NEAR = 0.155  # a length this share of the axis from the trained one has no room for its ratio
 SIDE = 1.12  # a length axis begins this factor below the first length, and ends so past the last
-LABEL_GAP = 0.055  # between two labels in the margin, as a share of the axes' height
+WIDTH = 6.4  # inches of a figure of one panel; in a narrower figure letters are larger on a phone
+TALL = 30  # letters beside a y axis
+LETTER, BOLD_LETTER = 0.066, 0.1  # inches of a letter in a figure's small text and in its title
 
 STYLE: dict[Any, Any] = {
     "figure.constrained_layout.use": True,
@@ -55,15 +59,6 @@ STYLE: dict[Any, Any] = {
     "legend.frameon": False,
     "svg.fonttype": "none",  # text stays text: it can be searched, read aloud and coloured
 }
-
-
-class Label(NamedTuple):
-    """A text in the right margin, with a line in `color` to the point (x, y)."""
-
-    text: str
-    x: float
-    y: float
-    color: str
 
 
 @contextmanager
@@ -169,52 +164,16 @@ def y_limits(values: Iterable[float], baselines: Iterable[float]) -> tuple[float
     return low - room, high + room
 
 
-def draw_baselines(axes: Axes, values: Mapping[str, float], right: float) -> list[Label]:
-    """Draws baselines as dashed lines; returns their labels, with an arrow if outside the axes."""
-    low, high = axes.get_ylim()
-    labels = []
-    for name, value in values.items():
-        arrow = "↑ " if value > high else "↓ " if value < low else ""
-        if not arrow:
-            axes.axhline(value, color=MUTED, linewidth=1, linestyle="--", zorder=1)
-        at = min(max(value, low), high)
-        labels.append(Label(f"{arrow}{name} {formats.number(value)}", right, at, MUTED))
-    return labels
-
-
-def margin_labels(axes: Axes, labels: Sequence[Label]) -> None:
-    """Writes labels in the right margin at the heights of their points, without overlaps."""
-    ordered = sorted(labels, key=lambda label: (label.y, label.color != MUTED))
-    to_axes = axes.transScale + axes.transLimits
-    heights = [to_axes.transform((label.x, label.y))[1] for label in ordered]
-    for i in range(1, len(heights)):
-        heights[i] = max(heights[i], heights[i - 1] + LABEL_GAP)
-    ceiling = 1.0
-    for i in reversed(range(len(heights))):
-        heights[i] = min(heights[i], ceiling)
-        ceiling = heights[i] - LABEL_GAP
-    line = {"arrowstyle": "-", "linewidth": 1, "shrinkB": 4, "relpos": (0, 0.5)}
-    for label, height in zip(ordered, heights, strict=True):
-        axes.annotate(
-            label.text,
-            (label.x, label.y),
-            (1.045, height),
-            textcoords="axes fraction",
-            va="center",
-            color=MUTED if label.color == MUTED else INK,
-            fontsize="small",
-            annotation_clip=False,
-            arrowprops={**line, "color": label.color},
-        )
-
-
 def length_axis(axes: Axes, lengths: Sequence[int], trained: int) -> None:
     """Makes x a log axis of lengths; tick labels are a length and its ratio to the trained one."""
     every = math.ceil(len(lengths) / TICKS)
     shown = [length for i, length in enumerate(lengths) if i % every == 0 or length == trained]
     axes.set_xscale("log", base=2)
     axes.set_xlim(lengths[0] / SIDE, lengths[-1] * SIDE)
-    axes.set_xticks(shown, [f"{n}\n{formats.length_ratio(n, trained)}" for n in shown])
+    whole = math.log(lengths[-1] / lengths[0] * SIDE**2)
+    beside = lambda n: n != trained and abs(math.log(n / trained)) < NEAR * whole
+    ratio = lambda n: "" if beside(n) else formats.length_ratio(n, trained)
+    axes.set_xticks(shown, [f"{n}\n{ratio(n)}" for n in shown])
     axes.minorticks_off()
     trained_line(axes, trained)
 
@@ -260,10 +219,34 @@ def trained_line(axes: Axes, trained: int) -> None:
 
 
 def set_title(axes: Axes, title: str, below: str) -> None:
-    """Sets a title and, below it in small type, a line that says how to read the figure."""
-    axes.set_title(title, fontweight="bold", fontsize="large", pad=24)
-    axes.annotate(below, (0, 1), (0, 8), xycoords="axes fraction", textcoords="offset points",
-                  color=MUTED, fontsize="small")  # fmt: skip
+    """Sets a title and, below it in small type, a text that says how to read the figure; both are
+    wrapped at the figure's width, less that of the names beside the axes.
+    """
+    figure = axes.get_figure(root=True)
+    assert figure is not None
+    names = [label.get_text() for label in axes.get_yticklabels()]
+    longest = max((len(name) for name in names if "$" not in name), default=0)  # $: a power
+    width = figure.get_figwidth() - max(0.75, 0.35 + 1.3 * LETTER * longest)
+    title = textwrap.fill(title, int(width / BOLD_LETTER))
+    lines = _wrapped(below.split(" · "), int(width / LETTER))
+    axes.set_title(title, fontweight="bold", fontsize="large", pad=11 + 13 * len(lines))
+    axes.annotate("\n".join(lines), (0, 1), (0, 8), xycoords="axes fraction",
+                  textcoords="offset points", color=MUTED, fontsize="small",
+                  linespacing=1.25)  # fmt: skip
+
+
+def label_y(axes: Axes, text: str) -> None:
+    """Labels the y axis, in lines that are no longer than the axis."""
+    axes.set_ylabel(textwrap.fill(text, TALL))
+
+
+def _wrapped(parts: Sequence[str], width: int) -> list[str]:
+    """Returns the parts in lines of at most so many letters; a longer part is a line."""
+    lines = [""]
+    for part in parts:
+        longer = f"{lines[-1]} · {part}" if lines[-1] else part
+        lines = [*lines[:-1], longer] if len(longer) <= width else [*lines, part]
+    return [line for line in lines if line]
 
 
 def name_rows(axes: Axes, names: Sequence[str], **text: Any) -> None:

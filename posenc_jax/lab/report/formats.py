@@ -34,13 +34,23 @@ def mean_and_interval(values: Sequence[float], name: str) -> tuple[str, str]:
     spread = interval_of(name)(values)
     if metric(name).is_share:
         return number(spread.mean), share_ends(spread)
-    return number(spread.mean), "" if spread.half is None else f"±{number(spread.half)}"
+    return number(spread.mean), half_width(spread.half)
 
 
 def plus_minus(cell: Estimate) -> str:
     """Formats a cell as "0.953 ±0.012", or as "0.953" if it has no interval."""
-    half = "" if cell.low is None else f" ±{number(cell.mean - cell.low)}"
-    return f"{number(cell.mean)}{half}"
+    half = "" if cell.low is None else half_width(cell.mean - cell.low)
+    return f"{number(cell.mean)} {half}".rstrip()
+
+
+def half_width(half: float | None) -> str:
+    """Formats half of an interval as "±0.012", or as "" if it is 0: all seeds are alike."""
+    return f"±{number(half)}" if half else ""
+
+
+def span(low: float, high: float, digits: int) -> str:
+    """Formats two ends as "0.33 to 0.82", or as "0.33" if they print alike."""
+    return " to ".join(dict.fromkeys(f"{value:.{digits}f}" for value in (low, high)))
 
 
 def share(cell: Estimate) -> str:

@@ -13,15 +13,15 @@ from matplotlib.figure import Figure
 
 from posenc_jax.lab import metrics
 from posenc_jax.lab.metrics import BITS
-from posenc_jax.lab.report import curves, drawing, formats, summaries
-from posenc_jax.lab.report.drawing import Label
+from posenc_jax.lab.report import curves, drawing, formats, heatmap, margin, summaries
+from posenc_jax.lab.report.margin import Label
 from posenc_jax.lab.report.sections import Picture
 from posenc_jax.lab.runs import Record, StoredRun
 from posenc_jax.lab.summary import LengthSummary
 
 PANELS = 6  # the most panels of a figure
 DPI = 200  # of a PNG
-HEAT = "YlGnBu"
+FLAT = 0.01  # shares that differ by less are one level
 
 
 def save(folder: Path, name: str, draw: Callable[[], Figure]) -> list[Path]:
@@ -72,14 +72,17 @@ def pictures(run: StoredRun) -> list[Picture]:
 def picture_by_length(name: str, summary: LengthSummary) -> Picture:
     """Returns the figure of the metric by length with its caption."""
     metric = metrics.metric(summary.metric).title
+    name_of_metric = metric[0].upper() + metric[1:]
+    if _is_heatmap(summary):
+        return Picture(name, lambda: by_length(summary), _of_heatmap(name_of_metric, summary))
     parts = ["lines are means over seeds, dots are seeds"]
     if summaries.seed_count(summary) >= drawing.BAND_SEEDS:
         kind = "bars" if _crowded(summary) else "bands"
         parts.append(f"{kind} {formats.interval_name(summary.metric)}s")
-    caption = f"{metric[0].upper()}{metric[1:]} at each test length: {', '.join(parts)}. "
+    caption = f"{name_of_metric} at each test length: {', '.join(parts)}. "
     caption += "The dotted line is the longest length in training."
     if summary.baselines:
-        caption += " Dashed lines are baselines; an arrow stands at one outside of the figure."
+        caption += " Dashed lines are baselines; those outside of the figure are named above it."
     if summary.floors:
         caption += " The dashed line named floor is the best predictor that needs no positions."
     if summary.content_floors:
@@ -88,17 +91,39 @@ def picture_by_length(name: str, summary: LengthSummary) -> Picture:
     return Picture(name, lambda: by_length(summary), caption)
 
 
+def _of_heatmap(metric: str, summary: LengthSummary) -> str:
+    """Returns the caption of a heat map by length."""
+    caption = (
+        f"{metric} at each test length, the mean over seeds, best methods first by their mean over "
+        "the lengths; darker is better. Right of the line are lengths beyond those in training."
+    )
+    below = ["baselines"] * bool(summary.baselines)
+    below += ["the best predictor that needs no positions (floor)"] * bool(summary.floors)
+    below += ["rules that look tokens up by content"] * bool(summary.content_floors)
+    return f"{caption} Last rows: {', '.join(below)}." if below else caption
+
+
+def _is_heatmap(summary: LengthSummary) -> bool:
+    """Returns whether a figure has more distinct methods than there are colours of lines."""
+    return len(summaries.equal(summary)) > len(drawing.COLORS)
+
+
 def _crowded(summary: LengthSummary) -> bool:
     """Returns whether a figure has too many distinct methods for bands."""
     return len(summaries.equal(summary)) > drawing.BANDS
 
 
 def by_length(summary: LengthSummary) -> Figure:
-    """Draws the metric by length: mean, interval and every seed of each encoding."""
+    """Draws the metric by length: mean, interval and every seed of each encoding, or a heat map of
+    the means if there are more than lines can show.
+    """
+    title = f"{_capital(summary.metric)} by test length{best_at_longest(summary)}"
+    if _is_heatmap(summary):
+        return heatmap.by_length(summary, title, _means(summary))
     metric, trained = summary.metric, summary.train_length
     lengths = summaries.lengths(summary)
     styles = drawing.line_styles(summaries.encodings(summary))
-    figure = Figure(figsize=(8, 4.6))
+    figure = Figure(figsize=(drawing.WIDTH, 4.2))
     axes = figure.subplots()
     drawing.length_axis(axes, lengths, trained)
     labels, values, groups = [], [], summaries.equal(summary)
@@ -110,7 +135,7 @@ def by_length(summary: LengthSummary) -> Figure:
             continue
         aside = drawing.aside(i, len(groups), lengths) if crowded else 1.0
         x, mean = [length * aside for length, _ in rows], [cell.mean for _, cell in rows]
-        axes.plot(x, mean, zorder=3, **style)
+        [line] = axes.plot(x, mean, zorder=3, **style)
         seeds = [cell.seeds for _, cell in rows]
         show = drawing.bar_interval if crowded else drawing.shade_interval
         show(axes, x, seeds, style["color"], interval_fn)
@@ -120,17 +145,18 @@ def by_length(summary: LengthSummary) -> Figure:
                 values += [cell.low, cell.high]
             dots = [at] * len(cell.seeds)
             axes.plot(dots, cell.seeds, ".", ms=4, alpha=0.6, color=style["color"], zorder=4)
-        labels.append(Label(_joined(names), x[-1], mean[-1], style["color"]))
+        labels.append(Label(_joined(names), x[-1], mean[-1], style["color"], line))
     floors = [*summary.floors.items()]
     values += [value for _, value in floors]
     values += [v for by_length in summary.content_floors.values() for v in by_length.values()]
     low, high = drawing.y_limits(values, summary.baselines.values())
     if metrics.metric(metric).is_share and values:
-        # An axis of a tenth or more: scores that are all 0 are a line at 0.
-        low, high = min(low, max(values) - 0.1), max(high, min(values) + 0.1)
+        # An axis of a tenth or more, and of all shares where no score differs from another.
+        least = 0.1 if max(values) - min(values) > FLAT else 1.03
+        low, high = min(low, max(values) - least), max(high, min(values) + least)
         low, high = max(low, -0.03), min(high, 1.03)
     axes.set_ylim(low, high)
-    labels += drawing.draw_baselines(axes, summary.baselines, axes.get_xlim()[1])
+    labels += margin.draw_baselines(axes, summary.baselines, axes.get_xlim()[1])
     if floors:
         axes.plot(*zip(*floors, strict=True), color=drawing.MUTED, lw=1, ls="--", zorder=1)
         labels.append(Label("floor", *floors[-1], drawing.MUTED))
@@ -138,11 +164,11 @@ def by_length(summary: LengthSummary) -> Figure:
         ends = [*by_length.items()]
         axes.plot(*zip(*ends, strict=True), color=drawing.MUTED, lw=1, ls=":", zorder=1)
         labels.append(Label(name, *ends[-1], drawing.MUTED))
-    drawing.margin_labels(axes, labels)
+    margin.margin_labels(axes, labels)
     axes.set_xlabel(f"test length ({formats.size_unit(summary)}, log scale)")
-    axes.set_ylabel(metrics.metric(metric).axis_label)
-    title = f"{_capital(metric)} by test length{best_at_longest(summary)}"
-    drawing.set_title(axes, title, _spread(summary))
+    drawing.label_y(axes, metrics.metric(metric).axis_label)
+    below = [_spread(summary), margin.outside(axes, summary.baselines)]
+    drawing.set_title(axes, title, " · ".join(filter(None, below)))
     return figure
 
 
@@ -153,7 +179,7 @@ def difference(run: StoredRun) -> Figure:
     values = summaries.final_values(run.records, metric)
     styles = drawing.line_styles(summaries.encodings(summary))
     groups = [names for names in summaries.equal(summary) if differences.first not in names]
-    figure = Figure(figsize=(8, 4.6))
+    figure = Figure(figsize=(drawing.WIDTH, 4.2))
     axes = figure.subplots()
     lengths = summaries.lengths(summary)
     drawing.length_axis(axes, lengths, summary.train_length)
@@ -167,14 +193,14 @@ def difference(run: StoredRun) -> Figure:
         aside = drawing.aside(i, len(groups), lengths)
         x, mean = [n * aside for n in row], [gap.mean for gap in row.values()]
         half = [gap.half or 0.0 for gap in row.values()]
-        axes.errorbar(x, mean, yerr=half, capsize=3, elinewidth=1.2, zorder=3, **style)
+        [line, *_] = axes.errorbar(x, mean, yerr=half, capsize=3, elinewidth=1.2, zorder=3, **style)
         for at, n in zip(x, row, strict=True):
             base = values[differences.first, n]
             gaps = [v - base[seed] for seed, v in values[names[0], n].items() if seed in base]
             axes.plot([at] * len(gaps), gaps, ".", ms=4, alpha=0.5, color=style["color"], zorder=4)
-        labels.append(Label(_joined(names), x[-1], mean[-1], style["color"]))
+        labels.append(Label(_joined(names), x[-1], mean[-1], style["color"], line))
     axes.set_ylim(axes.get_ylim())
-    drawing.margin_labels(axes, labels)
+    margin.margin_labels(axes, labels)
     axes.set_xlabel(f"test length ({formats.size_unit(summary)}, log scale)")
     axes.set_ylabel(f"difference in {metrics.metric(metric).title}")
     better = "better" if summary.better == "lower" else "worse"
@@ -274,7 +300,8 @@ def position_by_length(run: StoredRun) -> Figure:
     values = [float(value) for row in means.values() for value in row.values()]
     worst = max([b for b in run.by_length.baselines.values() if b > min(values)], default=math.inf)
     top = min(max(values), worst)
-    colors = ScalarMappable(Normalize(min(values), top), HEAT)
+    cmap = heatmap.colors(run.by_length.better)
+    colors = ScalarMappable(Normalize(min(values), top), cmap)
     columns = min(2, len(groups))
     rows = math.ceil(len(groups) / columns)
     figure = Figure(figsize=(8, 1.2 + rows * (0.9 + 0.26 * len(lengths))))
@@ -287,7 +314,7 @@ def position_by_length(run: StoredRun) -> Figure:
             if row := means.get((names[0], length)):
                 edges = [at + 1 for at in row] + [length + 1]
                 between = y - 0.5, y + 0.5
-                axes.pcolormesh(edges, between, [[*row.values()]], cmap=HEAT, norm=colors.norm)
+                axes.pcolormesh(edges, between, [[*row.values()]], cmap=cmap, norm=colors.norm)
         drawing.position_axis(axes, trained)
         axes.grid(False)
         drawing.name_rows(axes, [str(n) for n in lengths])
@@ -302,6 +329,12 @@ def position_by_length(run: StoredRun) -> Figure:
     figure.suptitle(f"{_capital(metric)} by position and length", x=0.01, ha="left",
                     fontweight="bold")  # fmt: skip
     return figure
+
+
+def _means(summary: LengthSummary) -> str:
+    count = summaries.seed_count(summary)
+    seeds = "one seed" if count == 1 else f"mean of {count} seeds"
+    return f"{summary.better} is better, and darker · {seeds} · right of the line: not trained"
 
 
 def _spread(summary: LengthSummary) -> str:

@@ -8,11 +8,14 @@ from pathlib import Path
 
 from posenc_jax.lab.config.sweeps import dotted
 from posenc_jax.lab.hosts.files import write_text
-from posenc_jax.lab.report import drawing, plots
+from posenc_jax.lab.report import plots, vector
 from posenc_jax.lab.report.sections import Cell, Grid, Picture, Section
+from posenc_jax.lab.report.vector import CSS
 from posenc_jax.lab.runs import StoredRun
 
-CSS = Path(__file__).with_name("page.css").read_text("utf-8")
+# The least pixels of a figure's width for each of its points: its letters have 8, and one of
+# `drawing.WIDTH` is whole on a phone. A wider one is scrolled.
+NARROWEST = 0.76
 
 
 def write(run: StoredRun, lead: str, sections: Sequence[Section]) -> Path:
@@ -127,15 +130,14 @@ def inline(name: str, svg: str, caption: str) -> str:
     svg = svg[svg.index("<svg") :]
     svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
     svg = re.sub(r"<!--.*?-->\s*", "", svg, flags=re.DOTALL)
-    box = re.search(r'viewBox="[^"]*"', svg)
-    opening = f'<svg {box.group() if box else ""} role="img" aria-label="{escape(caption)}">'
+    box = re.search(r'viewBox="0 0 ([\d.]+) [^"]*"', svg)
+    size = f'{box[0]} style="min-width: {float(box[1]) * NARROWEST:.0f}px"' if box else ""
+    opening = f'<svg {size} role="img" aria-label="{escape(caption)}">'
     svg = opening + svg[svg.index(">") + 1 :]
     svg = svg.replace("xlink:href", "href")
     svg = re.sub(r'\bid="', f'id="{name}-', svg)
     svg = re.sub(r'href="#|url\(#', lambda found: f"{found.group()}{name}-", svg)
-    for variable, color in drawing.PALETTE.items():
-        svg = svg.replace(color, f"var(--{variable})")
-    return svg
+    return vector.recoloured(svg)
 
 
 def _about(run: StoredRun) -> str:

@@ -227,11 +227,11 @@ def test_the_page_shows_the_numbers_of_the_run(tmp_path):
     whole = page.whole("published", [run], said, sections, str)
     assert "1 same order, 0 partly the same, 0 reversed, 0 not decided" in text
     assert "nope 0.901, t5 0.501, alibi 0.301, (rope 0.991), sinusoidal 0.011" in text
-    assert "1.00 (1.00 to 1.00); half: 1.00 (1.00 to 1.00)" in text
+    assert "| 1.00; half: 1.00 |" in text
     for part in ("below 0.95: rope.", "0.900 0.901 0.902"):
         assert part in whole, "a row and every seed of it"
         assert part not in text
-    assert {p.name for p in (tmp_path / "published").glob("*.png")} == {"orderings.png"}
+    assert {p.name for p in (tmp_path / "published").glob("*.svg")} == {"orderings.svg"}
     assert {picture.name for picture in page.pictures(sections)} == {"orderings", "copy_repeated"}
     assert "decides nothing" not in text
     assert "decides nothing" in str(published_page.sections(stored(budget=0.01))[1])
@@ -241,7 +241,7 @@ def test_a_reversal_is_told_with_its_pairs():
     values = {"nope": (0.1, 1.0), "t5": (0.5, 1.0), "alibi": (0.6, 1.0), "rope": (0.7, 1.0),
               "sinusoidal": (0.8, 1.0)}  # fmt: skip
     said, sections = published_page.document([stored(values=values)])
-    assert "reversed: copy_repeated" in said[2]
+    assert said[2] == "Reversed: copy_repeated."
     assert any("alibi above t5" in str(part) for part in sections[2].parts)
     none, _ = published_page.document(
         [stored(values={m: (b, 0.5) for m, (b, _) in values.items()})]
@@ -251,7 +251,7 @@ def test_a_reversal_is_told_with_its_pairs():
 
 def test_the_page_has_the_rows_of_several_runs():
     said, sections = published_page.document([stored(row="copy_random"), stored()])
-    assert said[0].startswith("2 published orderings of 1 papers")
+    assert said[0].startswith("2 published orderings of 1 paper, ")
     assert [part.title for part in sections[2:]] == ["copy_repeated", "copy_random"]
     assert "Rows not measured yet: copy_twice, reverse," in said[-1]
     with pytest.raises(ValueError, match="two runs have the row copy_repeated"):

@@ -14,7 +14,7 @@ from experiments.claims.config import Config
 from experiments.claims.decisions import corrected, findings, p_value
 from experiments.claims.entries import Entry, load, save
 from experiments.claims.fingerprint import fingerprint as hashed
-from experiments.claims.ledger import Measured, Number
+from experiments.claims.ledger import Measured, Number, Verdict
 from experiments.claims.models import Lab
 from experiments.claims.register import LEDGER
 from posenc_jax.lab.config import schema
@@ -101,7 +101,12 @@ def test_a_number_that_moves_by_more_than_its_interval_is_named():
     assert page.of_claims([moving])[0].parts[1].rows[0][2] == "holds (moving)"
     text = page.page([moving], "claims", Path("results/claims.tar.xz"))
     assert f"Moving, at 2x and 4x: {name} {before} and {last}." in text
-    assert "In 1 claims a number still moves between the last two budgets." in text
+    assert "In 1 claim a number still moves between the last two budgets." in text
+    assert "More training than 4 times " in text
+    assert "Whether these claims hold" not in text
+    unsure = moving._replace(verdict=Verdict("not decided", "", "at this budget"))
+    text = page.page([unsure], "claims", Path("results/claims.tar.xz"))
+    assert "Whether these claims hold, which are not decided: [abs-1](#abs-1)." in text, "control"
     first = [entry({**numbers, name: np.asarray(numbers[name]) + 1}, 1), entry(numbers, 2)]
     assert decided(*first, entry(numbers, 4)).moving == {}, "of the last two budgets"
 

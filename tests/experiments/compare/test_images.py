@@ -169,7 +169,7 @@ def test_it_ends_in_a_report(run):
     assert "4 × 4 shuffled" in sections[1].parts[0].columns
     name, said, parts = experiments.document([runs.read(workdir)])
     assert (name, len(said)) == ("images", 3)
-    assert "enlarged to 8 x 8 patches" in said[2]
+    assert "enlarged to 8 x 8 patches" in said[0]
     assert parts[0].title == "Accuracy"
 
 

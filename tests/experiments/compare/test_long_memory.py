@@ -112,8 +112,10 @@ def test_the_experiment_runs_to_its_report_and_page(tmp_path):
     assert {path.stem for path in (tmp_path / "figures").iterdir()} == {"by_window", "by_distance"}
     name, said, sections = experiments.document([stored])
     assert name == "long_memory"
-    assert said[3].startswith("Documents of 4 windows, with a memory: rope has the best token acc")
-    assert [section.title for section in sections] == ["Results", "Figures"]
+    assert said[0].startswith("Documents of 4 windows, with a memory: rope has the best token acc")
+    titles = ["Figures", "Results", "Other ways of reading", "What it does not show"]
+    assert [section.title for section in sections] == titles
+    assert len(sections[2].parts) == 5 + bool(stored.by_length.baselines)
 
 
 def test_what_follows_is_said_of_bits_as_of_shares():

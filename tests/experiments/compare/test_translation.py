@@ -99,8 +99,9 @@ def test_the_experiment_runs_to_its_report(tmp_path):
     decoded = {r["labels"]["length"] for r in stored.records if r["metric"] == "bleu"}
     assert decoded == {2, 4}
     assert "tok:none" in summary["facts"]["bleu"]
-    name, said, (section,) = experiments.document([stored])
+    name, said, (section, limits) = experiments.document([stored])
     assert (name, section.title) == ("translation", "translation")
+    assert limits.title == "What it does not show"
     assert said[-1] == RULE
     assert "At the longest length, 4 clauses, " in said[-2]
     assert "BLEU" in [part.title for part in section.parts if isinstance(part, Section)]

@@ -251,10 +251,10 @@ def test_the_run_ends_in_its_tables_and_page(leaks, tmp_path, capsys, monkeypatc
     page = (tmp_path / "docs/padding_leakage.md").read_text("utf-8")
     for part in padding_page.conclusions(fields):
         assert part in page
-    assert "changes a result of 1 methods by at most 0," in page
-    assert "bounds of the rule below: none." in page
+    assert "a result of 1 method changes not at all with other content" in page
+    assert "no method is above the bounds of the rule below." in page
     assert "attention: outputs, pooled, loss, gradient; output: pooled;" in page
     # The control: a method that leaks with all masks on is named.
     fields["leaks"]["content"]["loss"][ALL]["rope"] = 0.5
-    assert "by at most 0.5," in padding_page.conclusions(fields)[0]
-    assert "bounds of the rule below: rope." in padding_page.conclusions(fields)[0]
+    assert "by at most 0.5 with" in padding_page.conclusions(fields)[0]
+    assert "rope is above the bounds of the rule below." in padding_page.conclusions(fields)[0]

@@ -229,6 +229,25 @@ def test_the_numbers_on_the_page_are_those_of_the_library(page):
 
 
 @pytest.mark.browser
+def test_a_score_far_below_the_greatest_does_not_flatten_the_others(page):
+    """A curve ends at the bottom where it falls below, and so does the axis."""
+    drawn = """(deep) => { const falling = Float32Array.from([0, -5, -11, -40, -60]);
+      const flat = Float32Array.from([0, -1, 0, -1, 0]), lineOf = (y) => ({ y, color: "red" });
+      const svg = lines([falling, flat].map(lineOf),
+        { W: 400, H: 200, x: "", y: "", title: "", markX: 9, deep });
+      return [...svg.querySelectorAll("path.line")].map((line) =>
+        line.getAttribute("d").match(/[\\d.]+(?=[ML]|$)/g).map(Number)); }"""
+    falling, flat = page.run(f"({drawn})(DEEP)")
+    assert (len(falling), len(flat)) == (4, 5), "one point at the bottom, then none"
+    assert max(falling) == falling[3]
+    height = lambda values: max(values) - min(values)
+    assert height(flat) > 0.07 * 142
+    falling, flat = page.run(f"({drawn})(Infinity)")
+    assert len(falling) == 5, "control: an axis with every score"
+    assert height(flat) < 0.02 * 142
+
+
+@pytest.mark.browser
 def test_attention_in_range_and_beyond_stand_beside_their_difference(page):
     text = page.run("document.getElementById('main').textContent")
     assert "Attention of a trained model" in text

@@ -1,5 +1,6 @@
 """The figures of a run."""
 
+import io
 import itertools
 import math
 import struct
@@ -7,6 +8,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from xml.etree import ElementTree
 
 import matplotlib
 import numpy as np
@@ -14,7 +16,7 @@ import pytest
 from matplotlib.figure import Figure
 
 from posenc_jax.lab import report, runs
-from posenc_jax.lab.report import curves, drawing, plots
+from posenc_jax.lab.report import curves, drawing, margin, plots, vector
 from tests.support.report_runs import make_records, record, shown, summarise, write_run
 
 NAMES = ("by_length", "by_position", "difference", "position_by_length", "training")
@@ -35,7 +37,7 @@ def test_figures_come_as_png_and_as_svg_that_is_the_same_every_time(workdir, tmp
     assert sorted(first) == sorted(f"{name}.{kind}" for name in names for kind in ("png", "svg"))
     assert first == drawn()
     for name in names:
-        assert struct.unpack(">I", first[f"{name}.png"][16:20])[0] >= 1600
+        assert struct.unpack(">I", first[f"{name}.png"][16:20])[0] >= 1280
         assert b"<svg" in first[f"{name}.svg"]
     # The control: another salt gives other ids, so the comparison does see them.
     picture = plots.pictures(runs.read(workdir))[0]
@@ -102,20 +104,37 @@ def test_labels_in_the_margin_do_not_touch():
     def heights(gap):
         axes = Figure().subplots()
         axes.set_ylim(0, 1)
-        labels = [drawing.Label(str(y), 0.5, y, drawing.COLORS[0]) for y in (0, 0, 0.5, 0.51, 1, 1)]
-        original, drawing.LABEL_GAP = drawing.LABEL_GAP, gap
+        labels = [margin.Label(str(y), 0.5, y, drawing.COLORS[0]) for y in (0, 0, 0.5, 0.51, 1, 1)]
+        original, margin.LABEL_GAP = margin.LABEL_GAP, gap
         try:
-            drawing.margin_labels(axes, labels)
+            margin.margin_labels(axes, labels)
         finally:
-            drawing.LABEL_GAP = original
+            margin.LABEL_GAP = original
         at = sorted(text.xyann[1] for text in axes.texts)
         return at, min(b - a for a, b in itertools.pairwise(at))
 
-    at, nearest = heights(drawing.LABEL_GAP)
-    assert nearest >= drawing.LABEL_GAP - 1e-9
+    at, nearest = heights(margin.LABEL_GAP)
+    assert nearest >= margin.LABEL_GAP - 1e-9
     assert min(at) >= 0
     assert max(at) <= 1
     assert heights(0.0)[1] == 0
+
+
+def test_labels_that_would_fan_out_of_a_point_are_a_legend():
+    def drawn(ends):
+        figure = Figure()
+        axes = figure.subplots()
+        labels = [margin.Label("floor", 1, 0.0, drawing.MUTED)]
+        for i, y in enumerate(ends):
+            [line] = axes.plot([0, 1], [1, y], color=drawing.COLORS[i], marker="s")
+            labels.append(margin.Label(f"m{i}", 1, y, drawing.COLORS[i], line))
+        margin.margin_labels(axes, labels)
+        legends = [text.get_text() for legend in figure.legends for text in legend.texts]
+        return legends, [text.get_text() for text in axes.texts]
+
+    names = [f"m{i}" for i in range(5)]
+    assert drawn([0, 0, 0, 0, 0]) == (names, ["floor"])
+    assert drawn([0, 0.2, 0.4, 0.6, 0.8]) == ([], ["floor", *names]), "control: apart"
 
 
 def axes_of(run):
@@ -182,14 +201,93 @@ def test_a_share_has_an_axis_and_a_band_within_0_and_1(tmp_path):
     assert ends["loss"][1] > 1.1
 
 
-def test_shares_that_are_all_0_stand_on_an_axis_of_a_tenth():
-    def height(metric):
-        actual = [record(0, "rope", n, 0.0, metric=metric) for n in (8, 16)]
+def test_shares_that_are_all_alike_stand_on_the_whole_axis():
+    def height(metric, last):
+        actual = [record(0, "rope", n, v, metric=metric) for n, v in ((8, 0.0), (16, last))]
         summary = report.summarise(actual, metric=metric, train_length=8)
         return np.ptp(plots.by_length(summary).axes[0].get_ylim())
 
-    assert height("exact_match") >= 0.1
-    assert height("loss") < 0.01, "control: no share"
+    assert height("exact_match", 0.0) >= 1
+    assert 0.1 <= height("exact_match", 0.05) < 0.2, "control: they differ"
+    assert height("loss", 0.0) < 0.01, "control: no share"
+
+
+def test_baselines_outside_of_the_axes_are_named_above_them(tmp_path):
+    summary = runs.read(write_run(tmp_path, make_records())).by_length
+    summary = replace(summary, baselines={"bigram": 2.5, "unigram": 40.0, "nothing": 0.0})
+    texts = [text.get_text() for text in plots.by_length(summary).axes[0].texts]
+    [how] = [text for text in texts if "lower is better" in text]
+    assert "above the figure: unigram 40.00" in how
+    assert "below the figure: nothing 0.000" in how
+    assert "bigram 2.500" in texts, "control: within the axes, in the margin"
+    assert "bigram" not in how
+
+
+def many(metric, methods, seeds=3):
+    """The summary of methods with means 0.1, 0.2, ... at 8, and half of them at 16."""
+    actual = [
+        record(seed, f"m{i}", n, (i + 1) / 10 / (1 + (n > 8)), metric=metric)
+        for seed in range(seeds) for i in range(methods) for n in (8, 16)
+    ]  # fmt: skip
+    lost = [{"encoding": "learned", "length": 16, "reason": "its table ends"}]
+    summary = report.summarise(actual, metric=metric, train_length=8, not_measured=lost)
+    return replace(summary, floors={8: 0.05, 16: 0.025})
+
+
+@pytest.mark.parametrize(("metric", "first"), [("exact_match", "m7"), ("bits_per_byte", "m0")])
+def test_more_methods_than_colours_are_a_heat_map_best_first(metric, first):
+    summary = many(metric, 8)
+    axes = plots.by_length(summary).axes[0]
+    names = [label.get_text() for label in axes.get_yticklabels()]
+    assert (names[0], names[-1], len(names)) == (first, "floor", 10)
+    cells = {
+        name: mesh.get_array().filled(np.nan).ravel()
+        for name, mesh in zip(names, axes.collections, strict=True)
+    }
+    np.testing.assert_allclose(cells["m7"], [0.8, 0.4])
+    np.testing.assert_allclose(cells["floor"], [0.05, 0.025])
+    assert np.isnan(cells["learned"]).all(), "what was not measured has no cell"
+    texts = [text.get_text() for text in axes.texts]
+    assert {".80", ".40", "–"} <= set(texts)
+    [line] = axes.lines
+    assert list(line.get_xdata()) == [0.5, 0.5], "between the trained length and the next"
+    light = {name: np.mean(mesh.to_rgba(mesh.get_array())[..., :3])
+             for name, mesh in zip(names, axes.collections, strict=True)}  # fmt: skip
+    assert light[first] < 0.75 * light[{"m0": "m7", "m7": "m0"}[first]], "dark is better"
+    assert "darker is better" in plots.picture_by_length("by_length", summary).caption
+    # The control: one method fewer, and lines can show them.
+    fewer = replace(summary, results={n: r for n, r in summary.results.items() if n != "m0"})
+    assert len(plots.by_length(fewer).axes[0].lines) > 7
+
+
+def test_a_heat_map_of_shares_has_the_colours_of_0_to_1():
+    norms = {m: plots.by_length(many(m, 8)).axes[0].collections[0].norm for m in
+             ("exact_match", "bits_per_byte")}  # fmt: skip
+    assert (norms["exact_match"].vmin, norms["exact_match"].vmax) == (0, 1)
+    assert norms["bits_per_byte"].vmax == pytest.approx(0.8), "control: no share"
+
+
+def test_the_file_of_a_figure_is_light_or_dark_and_keeps_its_numbers():
+    def draw():
+        figure = Figure()
+        axes = figure.subplots()
+        axes.plot([0, 1.23456789], [0, 1], color=drawing.COLORS[0], alpha=0.16)
+        axes.set_title("0.72 of 1.2345 tokens")
+        return figure
+
+    text = vector.file("figure", draw)
+    assert "0.72 of 1.2345 tokens" in text
+    assert "prefers-color-scheme: dark" in text
+    assert "background: var(--page)" in text
+    assert "var(--c0)" in text
+    assert "opacity: 0.16" in text
+    assert not [c for c in drawing.PALETTE.values() if c in text.partition("</style>")[2]]
+    assert text == vector.file("figure", draw)
+    ElementTree.fromstring(text)
+    # The control: as Matplotlib saves it, it has the palette's colours.
+    with drawing.styled("figure"):
+        draw().savefig(plain := io.StringIO(), format="svg")
+    assert drawing.COLORS[0] in plain.getvalue()
 
 
 @pytest.mark.parametrize(("methods", "shades", "bars"), [(3, 3, 0), (4, 0, 4)])

@@ -84,6 +84,11 @@ def test_the_page_fits_a_phone(page_text, tmp_path):
     with opened(path.as_uri(), tmp_path / "profile") as page:
         page.screen(390, 844)
         assert page.run("document.documentElement.scrollWidth <= 390")
+        figure = "document.querySelector('figure')"
+        cut = f"{figure}.scrollWidth > {figure}.clientWidth"
+        assert not page.run(cut), "the figure by length is whole"
+        page.run("document.querySelector('figure svg').style.minWidth = '600px'")
+        assert page.run(cut), "control"
         page.run("document.body.style.overflowWrap = 'normal'")
         assert page.run("document.documentElement.scrollWidth > 390"), "control"
 

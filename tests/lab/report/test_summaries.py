@@ -14,7 +14,7 @@ from posenc_jax.lab import report, runs
 from posenc_jax.lab.hosts.exit_status import Unmeasured
 from posenc_jax.lab.report import formats, length_table, plots, summaries, terminal
 from posenc_jax.lab.report.statistics import interval
-from posenc_jax.lab.summary import LengthSummary, parse
+from posenc_jax.lab.summary import Estimate, LengthSummary, parse
 from posenc_jax.lab.tasks import baselines
 from tests.support import ROOT
 from tests.support.report_runs import make_records, record, summarise, write_run
@@ -216,3 +216,15 @@ def test_a_missing_seed_and_a_diverged_one_are_shown():
 )  # fmt: skip
 def test_numbers_are_short(value, text):
     assert formats.number(value) == text
+
+
+def test_an_interval_without_a_width_is_not_written():
+    assert formats.half_width(0.0123) == "±0.012"
+    assert formats.half_width(0.0) == formats.half_width(None) == ""
+    assert formats.span(0.333, 0.667, 2) == "0.33 to 0.67"
+    assert formats.span(0.333, 0.334, 2) == "0.33", "ends that print alike"
+    alike, apart = ([2.0] * 3, [2.0, 2.1, 2.2])
+    assert formats.mean_and_interval(alike, "bits_per_byte") == ("2.000", "")
+    assert formats.mean_and_interval(apart, "bits_per_byte")[1].startswith("±0."), "control"
+    assert formats.plus_minus(Estimate(2.0, 2.0, 2.0, alike)) == "2.000"
+    assert formats.plus_minus(Estimate(2.0, 1.9, 2.1, apart)) == "2.000 ±0.100", "control"
