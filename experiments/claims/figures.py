@@ -1,5 +1,6 @@
 """Figures of claims, drawn from what was measured, in the style of all figures."""
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -55,10 +56,8 @@ def lines(
                 labels.append(Label(name, x_X[known[-1]], mean[known[-1]], color))
         if log_x:
             axes.set_xscale("log", base=2)
-            axes.xaxis.set_major_formatter(
-                FuncFormatter(lambda x, _: f"{x:g}" if x >= 1 else f"1/{1 / x:g}")
-            )
-            axes.xaxis.set_major_locator(LogLocator(2, numticks=8))
+            axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: _power_of_two(x)))
+            axes.xaxis.set_major_locator(LogLocator(2, numticks=6))
             axes.xaxis.set_minor_formatter(NullFormatter())
         else:
             drawing.whole_axis(axes, [at for curve in measured.curves.values() for at in curve.x])
@@ -77,6 +76,13 @@ def lines(
         return figure
 
     return draw
+
+
+def _power_of_two(x: float) -> str:
+    """The label of a tick, such as 1/4, 4096 or 2 to the power of 16."""
+    if x < 1:
+        return f"1/{1 / x:g}"
+    return f"{x:g}" if x < 10_000 else f"$2^{{{math.log2(x):.0f}}}$"
 
 
 def _interval_of(label: str) -> Callable[[Sequence[float]], Interval]:
