@@ -11,7 +11,6 @@ import numpy as np
 from posenc_jax.combinators import each_layer
 from posenc_jax.encoding import Encoding, place
 from posenc_jax.encodings import rotation
-from posenc_jax.encodings.card import with_axes
 from posenc_jax.encodings.rotary_axes import Order, pair_axes, split_axes, turns_by_axis
 from posenc_jax.encodings.rotary_scaling import by_parts
 from posenc_jax.encodings.rotation import Pairing, Turn, with_length
@@ -166,7 +165,7 @@ def with_factors(encoding: Encoding) -> Encoding:
     def table(params, pos_BT, dims):
         alpha_F = params["alpha"].astype(float)
         freq_F = jnp.asarray(frequencies(dims.head), float) * jnp.exp(alpha_F)
-        turn = rotation.turns(rotation.angles(with_axes(pos_BT), freq_F[None]))
+        turn = rotation.turns_at(pos_BT, freq_F[None])
         return Turn(*(leaf * amplitude for leaf in turn))
 
     return rotation.rotary(pairing, table, frequencies, init=init)
