@@ -14,7 +14,7 @@ the second run are those before a rotation, and the logits of the first are what
 Fields of positions keep the values of the type's default config, or are those of SETTINGS.
 
 Writes tests/goldens/huggingface/proofs.json, the small config and the error of ours of each type,
-and proofs.npz, queries, keys and weights of the first layer of each kind. The defaults of a type
+and proofs_N.npz, queries, keys and weights of the first layer of each kind. The defaults of a type
 that is new go to types.json, of which the tests and the page know it.
 """
 
@@ -45,9 +45,9 @@ ROOT = pathlib.Path(__file__).parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "scripts")]
 
 from goldens.config_changes import changes  # noqa: E402
+from goldens.frozen import FOLDER, read, save  # noqa: E402
 from goldens.golden import reset  # noqa: E402
 
-FOLDER = ROOT / "tests" / "goldens" / "huggingface"
 TIME, IDS = 9, 61
 CLOSE, SEEN = 2e-5, 1e-3  # the largest error of ours; the least that a wrong config must differ
 # Names of sizes, and what they are in a small model.
@@ -90,6 +90,9 @@ SPECIAL: dict[str, dict[str, Any]] = {
     "cosmos3_edge_text": {"rope_parameters": INTERLEAVED},
     "ernie4_5_vl_moe_text": {"moe_intermediate_size": [16, 16],
                              "rope_parameters": {"mrope_section": [3, 3, 2]}},
+    "jetmoe": {"kv_channels": 16},
+    **{kind: {"global_head_dim": 32}  # other than that of layers with a window
+       for kind in ("embedding_gemma2_text", "gemma4_text", "gemma4_unified_text")},
     "glm5_next_text": {"qk_rope_head_dim": 0, "qk_head_dim": 8, "head_dim": 8},
     "gemma3n_text": {"num_kv_shared_layers": 0},
     "dots3_note_text": {
@@ -650,15 +653,14 @@ def prove_inputs(
     notes, files = merged(notes, files, chosen, name)
     lines = ",\n".join(json.dumps(note) for note in notes)
     (FOLDER / f"{name}.json").write_text(f"[\n{lines}\n]\n")
-    np.savez_compressed(FOLDER / f"{name}.npz", **files)
+    save(name, files)
 
 
 def merged(notes: list, files: dict, chosen: list[str], name: str = "proofs") -> tuple[list, dict]:
     """What is proved now, and what was before of types that were not chosen."""
     older = json.loads((FOLDER / f"{name}.json").read_text())
     kept = {note["case"] for note in older if note["type"] not in chosen}
-    with np.load(FOLDER / f"{name}.npz") as arrays:
-        same = {name: arrays[name] for name in arrays.files if name.split("/")[0] in kept}
+    same = {key: array for key, array in read(name).items() if key.split("/")[0] in kept}
     rows = [note for note in older if note["case"] in kept] + notes
     return sorted(rows, key=lambda note: note["case"]), same | files
 
@@ -806,7 +808,7 @@ def main() -> None:
             notes, files = merged(notes, files, chosen)
         rows = ",\n".join(json.dumps(note) for note in notes)
         (FOLDER / "proofs.json").write_text(f"[\n{rows}\n]\n")
-        np.savez_compressed(FOLDER / "proofs.npz", **files)
+        save("proofs", files)
 
 
 if __name__ == "__main__":

@@ -33,10 +33,9 @@ from posenc_jax.layout import full, layout
 from posenc_jax.options import FieldError
 from scripts.goldens.compared import code_gap, grid_gap, input_gap, layers_gap, scores_gap
 from scripts.goldens.config_changes import changes
-from tests.support import ROOT
+from scripts.goldens.frozen import FOLDER, read
 from tests.support.catalogue import gap
 
-FOLDER = ROOT / "tests" / "goldens" / "huggingface"
 TYPES = json.loads((FOLDER / "types.json").read_text())
 PROOFS = json.loads((FOLDER / "proofs.json").read_text())
 INPUTS = json.loads((FOLDER / "inputs.json").read_text())
@@ -126,9 +125,7 @@ OTHER_DEFAULTS = {("blt", "encoder_config")}
 
 def model_of(case):
     """The frozen arrays of a small model, and the positions of its tokens."""
-    with np.load(FOLDER / "proofs.npz") as file:
-        start = f"{case['case']}/"
-        arrays = {n.removeprefix(start): file[n] for n in file.files if n.startswith(start)}
+    arrays = read("proofs", case["case"])
     time = next(iter(arrays.values())).shape[1]
     pos_T = np.arange(time)
     three = np.stack([pos_T, pos_T // 3, pos_T % 3], -1)
@@ -160,8 +157,7 @@ def test_weights_that_are_nan_in_any_layer_are_no_proof():
 
 def test_what_models_add_at_their_input():
     """The rows of its table that a small model of transformers reads, or its sines, frozen."""
-    with np.load(FOLDER / "inputs.npz") as file:
-        codes = {name.removesuffix("/code"): file[name] for name in file.files}
+    codes = {name.removesuffix("/code"): array for name, array in read("inputs").items()}
     seen = 0
     for case in INPUTS:
         answers = parts_from_huggingface(case["config"])
@@ -180,8 +176,8 @@ def test_what_models_add_at_their_input():
 )
 def test_what_models_add_to_patches(case):
     """Tables of small models of transformers at their own size and resized, frozen."""
-    with np.load(FOLDER / "pictures.npz") as file:
-        table, code = (file[f"{case['case']}/{name}"] for name in ("table", "code"))
+    arrays = read("pictures", case["case"])
+    table, code = arrays["table"], arrays["code"]
     (answer,) = parts_from_huggingface(case["config"]).values()
     assert isinstance(answer, Encoding)
     image = tuple(case["image"]) if case["image"] else None
@@ -190,20 +186,13 @@ def test_what_models_add_to_patches(case):
     assert grid_gap(answer, table, turned, image) > 1e-2, "control: two patches in the other order"
 
 
-def arrays_of(case, name="scores.npz"):
-    """What is frozen of a layer of a small model: queries, keys, weights, positions, parameters."""
-    with np.load(FOLDER / name) as file:
-        start = f"{case['case']}/"
-        return {n.removeprefix(start): file[n] for n in file.files if n.startswith(start)}
-
-
 @pytest.mark.thorough(after=2)
 @pytest.mark.parametrize("case", SCORES, ids=[case["case"].replace(" ", "_") for case in SCORES])
 def test_scores_with_parameters_and_of_patches(case):
     """Attention of small models of transformers with their parameters of positions, frozen."""
     answer = next(iter(parts_from_huggingface(case["config"]).values()))
     assert isinstance(answer, Encoding)
-    arrays = arrays_of(case)
+    arrays = read("scores", case["case"])
     assert scores_gap(answer, case["layer"], arrays) < 2e-5
     plain = {name: x for name, x in arrays.items() if "/" not in name}
     assert scores_gap(make("nope"), case["layer"], plain) > 1e-3, "control"
@@ -214,7 +203,7 @@ def test_scores_with_parameters_and_of_patches(case):
 def test_what_models_add_to_points_patches_and_frames(case):
     """Sines, tables and Fourier features of small modules of transformers, frozen."""
     answer = next(iter(parts_from_huggingface(case["config"]).values()))
-    arrays = arrays_of(case, "codes.npz")
+    arrays = read("codes", case["case"])
     assert code_gap(answer, arrays) < 2e-5
     other = np.roll(arrays["pos"], 1, axis=0)
     if arrays["pos"].ndim == 2:  # columns for rows, or past a table of another shape NaN
@@ -239,7 +228,7 @@ grows = louder_by_count
 def score_case(name):
     """The config, layer and arrays of a frozen case."""
     case = next(case for case in SCORES if case["case"] == name)
-    return case["config"], case["layer"], arrays_of(case)
+    return case["config"], case["layer"], read("scores", case["case"])
 
 
 @pytest.mark.thorough(after=2)

@@ -110,7 +110,7 @@ def counted(time: int) -> np.ndarray:
 
 
 SMALL_SAM = {
-    "image_size": 64, "patch_size": 8, "window_size": 3, "global_attn_indexes": [1, 3],
+    "image_size": 32, "patch_size": 8, "window_size": 3, "global_attn_indexes": [1, 3],
     "num_hidden_layers": 4, "output_channels": 8, "num_pos_feats": 8, "hidden_size": 32,
     "num_attention_heads": 2, "mlp_dim": 32, "mlp_ratio": 1.0, "post_conv_in_channels": 8,
     "post_conv_mid_channels": 8, "post_conv_out_channels": 8,
@@ -148,7 +148,7 @@ def features(name: str, time: int, width: int) -> Callable:
     return lambda: {name: normal(1, time, width)}
 
 
-SAM = Watched(r"layers\.\d+\.attn$", 2, SMALL_SAM, rows_and_columns, picture(64), row_major(8, 8))
+SAM = Watched(r"layers\.\d+\.attn$", 2, SMALL_SAM, rows_and_columns, picture(32), row_major(4, 4))
 PICTURE = {"hidden_size": 32, "num_attention_heads": 2, "intermediate_size": 32, **LAYERED}
 WATCHED: dict[str, Watched] = {
     **{
@@ -161,9 +161,9 @@ WATCHED: dict[str, Watched] = {
     },
     "vitdet": Watched(
         r"layer\.\d+\.attention$", 2,
-        {**PICTURE, "image_size": 64, "pretrain_image_size": 64, "patch_size": 8,
+        {**PICTURE, "image_size": 32, "pretrain_image_size": 32, "patch_size": 8,
          "window_size": 3, "window_block_indices": [0], "use_relative_position_embeddings": True},
-        rows_and_columns, picture(64), row_major(8, 8),
+        rows_and_columns, picture(32), row_major(4, 4),
     ),
     "seggpt": Watched(
         r"layers\.\d+\.attention$", 2,
