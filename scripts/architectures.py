@@ -286,8 +286,9 @@ def inputs_of(model, cls_config) -> tuple[dict[str, Any], np.ndarray]:
         name = "inputs_embeds" if "inputs_embeds" in taken else next(iter(taken))
         inputs[name] = torch.randn(1, TIME, width, generator=torch.Generator().manual_seed(0))
     rope = getattr(cls_config, "rope_parameters", None) or {}
-    if "mrope_section" in rope and "position_ids" in taken:
-        pos = torch.stack([pos, pos // 3, pos % 3])
+    sections = "mrope_section" in rope and "position_ids" in taken
+    if sections or cls_config.model_type == "neomme":
+        pos = torch.stack([pos, pos // 3, pos % 3][0 if sections else 1 :])
         inputs["position_ids"] = pos
         pos = pos.permute(1, 2, 0)
     if "use_cache" in taken:
@@ -528,7 +529,8 @@ def proved(kind: str, cls: type[PretrainedConfig], **more: Any) -> tuple[dict, d
     error = layers_gap(answer, arrays, pos, causal)
     other = make("rope" if answer == make("nope") else "nope")
     control = layers_gap(other, arrays, pos[..., 0] if pos.ndim == 3 else pos, causal)
-    note = {"type": kind, "config": fields, "causal": causal, "axes": pos.ndim - 1}
+    axes = pos.shape[2] if pos.ndim == 3 else 1
+    note = {"type": kind, "config": fields, "causal": causal, "axes": axes}
     return note | {"error": error, "control": control}, frozen(config, arrays)
 
 
@@ -563,11 +565,12 @@ def score_rows(
     kind: str, fields: dict[str, Any], layers: dict[int, dict[str, np.ndarray]]
 ) -> list[tuple[dict, dict]]:
     """What is noted of a type's attention: a row for each layer of other shapes."""
-    from goldens.compared import scores_gap
+    from goldens.attention_modules import PARTS
+    from goldens.compared import answer_of, scores_gap
 
-    from posenc_jax import make, parts_from_huggingface
+    from posenc_jax import make
 
-    answer = next(iter(parts_from_huggingface(fields).values()))
+    answer = answer_of(fields, PARTS.get(kind))
     rows, shapes = [], set()
     for n, arrays in layers.items():
         shape = tuple(x.shape for x in arrays.values())
@@ -577,6 +580,7 @@ def score_rows(
         error = scores_gap(answer, n, arrays)
         still = {name: x for name, x in arrays.items() if "/" not in name}
         note = {"case": f"{kind} {n}", "type": kind, "config": fields, "layer": n, "error": error}
+        note |= {"part": PARTS[kind]} if kind in PARTS else {}
         control = scores_gap(make("nope"), n, still)
         rows.append((note | {"control": control}, arrays))
     if not rows:
@@ -586,10 +590,8 @@ def score_rows(
 
 def added_codes(kind: str, cls: type[PretrainedConfig]) -> list[tuple[dict, dict]]:
     """What a type adds to patches, points or frames, in each of its settings."""
-    from goldens.compared import code_gap
+    from goldens.compared import answer_of, code_gap
     from goldens.embedding_modules import ADDED
-
-    from posenc_jax import parts_from_huggingface
 
     rows = []
     for setting, function in ADDED[kind].items():
@@ -597,10 +599,11 @@ def added_codes(kind: str, cls: type[PretrainedConfig]) -> list[tuple[dict, dict
         arrays = {"pos": added.pos, "code": added.code.numpy()}
         arrays |= {f"params/{name}": table.numpy() for name, table in added.params.items()}
         fields = {"model_type": kind, **added.config}
-        answer = next(iter(parts_from_huggingface(fields).values()))
-        error = code_gap(answer, arrays)
+        error = code_gap(answer_of(fields, added.part, added.image), arrays)
         case = f"{kind} {setting}".strip()
-        rows.append(({"case": case, "type": kind, "config": fields, "error": error}, arrays))
+        note = {"case": case, "type": kind, "config": fields, "error": error}
+        more = {"part": added.part, "image": added.image}
+        rows.append((note | {name: x for name, x in more.items() if x is not None}, arrays))
     return rows
 
 

@@ -5,6 +5,7 @@ config, as transformers 5.24 makes it.
 """
 
 import json
+import re
 from functools import partial
 from typing import Any
 
@@ -24,14 +25,30 @@ from posenc_jax import (
     per_layer,
     weights,
 )
+from posenc_jax.combinators import by_order
+from posenc_jax.encodings.by_layer import chunked
 from posenc_jax.huggingface.box_readers import box_tables
-from posenc_jax.huggingface.own_readers import inside_scale
+from posenc_jax.huggingface.offset_readers import class_offsets
+from posenc_jax.huggingface.own_readers import inside_scale, standardized_sines
 from posenc_jax.huggingface.picture_readers import on_axes
-from posenc_jax.huggingface.rotary_parts import louder_by_count, on_channels, with_factors
+from posenc_jax.huggingface.point_readers import by_directions, over_heads
+from posenc_jax.huggingface.rotary_parts import (
+    louder_by_count,
+    on_channels,
+    paired_across,
+    with_factors,
+)
 from posenc_jax.huggingface.types import ROWS
 from posenc_jax.layout import full, layout
 from posenc_jax.options import FieldError
-from scripts.goldens.compared import code_gap, grid_gap, input_gap, layers_gap, scores_gap
+from scripts.goldens.compared import (
+    answer_of,
+    code_gap,
+    grid_gap,
+    input_gap,
+    layers_gap,
+    scores_gap,
+)
 from scripts.goldens.config_changes import changes
 from scripts.goldens.frozen import FOLDER, read
 from tests.support.catalogue import gap
@@ -68,7 +85,7 @@ def test_every_type_has_an_answer():
     whole = [next(iter(parts.values())) for parts in answers.values() if len(parts) == 1]
     encodings = sum(isinstance(answer, Encoding) for answer in whole)
     reasons = {part for parts in answers.values() for part in parts.values() if type(part) is str}
-    assert encodings >= 462
+    assert encodings >= 472
     assert all("\n" not in reason and len(reason) > 10 for reason in reasons)
     assert not [kind for kind, parts in answers.items() if not parts]
 
@@ -128,8 +145,8 @@ def model_of(case):
     arrays = read("proofs", case["case"])
     time = next(iter(arrays.values())).shape[1]
     pos_T = np.arange(time)
-    three = np.stack([pos_T, pos_T // 3, pos_T % 3], -1)
-    return arrays, (pos_T if case["axes"] == 1 else three)[None]
+    several = np.stack([pos_T, pos_T // 3, pos_T % 3][-case["axes"] :], -1)
+    return arrays, (pos_T if case["axes"] == 1 else several)[None]
 
 
 @pytest.mark.thorough(after=6)
@@ -190,8 +207,7 @@ def test_what_models_add_to_patches(case):
 @pytest.mark.parametrize("case", SCORES, ids=[case["case"].replace(" ", "_") for case in SCORES])
 def test_scores_with_parameters_and_of_patches(case):
     """Attention of small models of transformers with their parameters of positions, frozen."""
-    answer = next(iter(parts_from_huggingface(case["config"]).values()))
-    assert isinstance(answer, Encoding)
+    answer = answer_of(case["config"], case.get("part"))
     arrays = read("scores", case["case"])
     assert scores_gap(answer, case["layer"], arrays) < 2e-5
     plain = {name: x for name, x in arrays.items() if "/" not in name}
@@ -202,7 +218,7 @@ def test_scores_with_parameters_and_of_patches(case):
 @pytest.mark.parametrize("case", CODES, ids=[case["case"].replace(" ", "_") for case in CODES])
 def test_what_models_add_to_points_patches_and_frames(case):
     """Sines, tables and Fourier features of small modules of transformers, frozen."""
-    answer = next(iter(parts_from_huggingface(case["config"]).values()))
+    answer = answer_of(case["config"], case.get("part"), case.get("image"))
     arrays = read("codes", case["case"])
     assert code_gap(answer, arrays) < 2e-5
     other = np.roll(arrays["pos"], 1, axis=0)
@@ -219,6 +235,9 @@ SLOW: dict[str, Any] = {
 HALVES = {"pairing": "half"}
 # Axis and buckets of the small LayoutLMv2's biases, and of the top of boxes.
 SIDES = {"buckets": 10, "distance": 20}
+# The pairs of ESMFold2's small model, and its window.
+ATOM_PAIRS = {"sections": (2, 2, 2, 4), "bases": (15.0, 15.0, 15.0, 1e4), "pairing": "half"}
+near_atoms = lambda: by_order(make("window", distance=4))
 BINS = [(0, {"buckets": 8, "distance": 6}), (1, SIDES), (4, SIDES)]
 TOP = (2, SIDES)
 latent = partial(on_channels, channels=8, last=True)
@@ -275,6 +294,19 @@ def score_case(name):
             lambda: chain(*(on_axes(make("t5", **sizes), n) for n, sizes in [*BINS[:2], TOP])),
         ),
         ("layoutlmv3 0", lambda: chain(*(on_axes(make("t5", **sizes), n) for n, sizes in BINS))),
+        # rows and columns by turns with the frequencies of rope, in layers with a window the short
+        # ones; pairs are those of all heads together; the first pairs are channels k and k + C/2
+        ("efficientloftr 0", lambda: make("nd_rope", bases=(1e2,), order="alternate")),
+        ("efficientloftr 0", lambda: over_heads(make("axial", base=1e2, pairing="interleaved"))),
+        ("esmfold2 0", lambda: chain(make("nd_rope", **ATOM_PAIRS), near_atoms())),
+        ("esmfold2 0", lambda: paired_across(make("nd_rope", **ATOM_PAIRS))),
+        # points are (row, column): with x and y exchanged
+        ("lightglue 0", lambda: on_axes(by_directions(), (1, 0))),
+        # buckets of all keys, without the window
+        ("longt5 0", lambda: make("t5", buckets=8, distance=6, scaled=False)),
+        # keys of other chunks are hidden; the mask is not a number that is added
+        ("seamless_m4t_v2 0", lambda: make("shaw", distance=3, ahead=1)),
+        ("seamless_m4t_v2 0", lambda: chain(make("shaw", distance=3, ahead=1), chunked(3, 2))),
         # other frequencies for the two channels of a pair: no rotation
         ("vjepa2 0", lambda: make("mrope", base=1e4, pairing="interleaved")),
     ],
@@ -292,6 +324,75 @@ def test_scores_that_are_easily_mistaken(name, wrong):
     fits = lambda name, x: (f"[{name.partition('/')[2].split()[0]!r}]", x.shape) in ours
     fitting = {n: x for n, x in arrays.items() if "/" not in n or fits(n, x)}
     assert scores_gap(encoding, layer, fitting) > 1e-3
+
+
+@pytest.mark.parametrize(
+    ("name", "change"),
+    [
+        # rows of the class token as a query and as a key exchanged
+        ("beit 0", lambda table: table[[*range(49), 50, 49, 51]]),
+        # offsets the other way: a key's less a query's
+        ("beit 0", lambda table: table[[*range(48, -1, -1), 49, 50, 51]]),
+        ("data2vec-vision 0", lambda table: table[[*range(48, -1, -1), 49, 50, 51]]),
+        # LeViT's table column by column
+        ("levit 0", lambda table: table.reshape(4, 4, -1).swapaxes(0, 1).reshape(16, -1)),
+    ],
+)
+def test_tables_of_offsets_are_read_in_the_order_of_the_model(name, change):
+    config, layer, arrays = score_case(name)
+    assert scores_gap(from_huggingface(config), layer, arrays) < 2e-5
+    other = {n: change(x) if n.startswith("params/") else x for n, x in arrays.items()}
+    assert scores_gap(from_huggingface(config), layer, other) > 1e-3
+
+
+@pytest.mark.parametrize(
+    ("name", "wrong"),
+    [
+        # a picture that is not square reads a part of a square, and is not stretched
+        ("radio 3x6", lambda: make(
+            "learned_grid", rows=8, columns=8, image_rows=3, image_columns=6, resize="bilinear"
+        )),
+        # corners of the table are corners of the picture
+        ("vilt picture 3x5", lambda: make(
+            "learned_grid", rows=4, columns=4, prefix=1, image_rows=3, image_columns=5,
+            resize="bilinear",
+        )),
+        # less the mean of all patches
+        ("patchtst sincos", lambda: make("sinusoidal")),
+        ("patchtst sincos", lambda: standardized_sines(10)),
+        # the slowest wave has the longest period itself
+        ("timesfm", lambda: make("sinusoidal", base=100.0, pairing="half")),
+    ],
+)  # fmt: skip
+def test_what_is_added_and_easily_mistaken(name, wrong):
+    assert code_gap(wrong(), read("codes", name)) > 1e-3
+
+
+def test_windows_and_frequencies_of_neomme_are_those_of_the_type_of_layer():
+    """Plausible wrong answers for its frozen layers, one with a window and one without."""
+    case = next(case for case in PROOFS if case["case"] == "neomme")
+    arrays, pos = model_of(case)
+    answer = from_huggingface(case["config"])
+    near, far = answer.options["parts"][0], answer.options["parts"][-1]
+    typed = answer.options["parts"]
+    each = lambda layer: per_layer([layer if part == near else part for part in typed])
+    assert layers_gap(each(near), arrays, pos, False) < 2e-5
+    hidden = by_order(make("window", distance=4))
+    turned = {"order": "alternate", "pairing": "half"}
+    for wrong in (
+        chain(make("nd_rope", **turned), hidden),  # an axis has all frequencies of its own
+        chain(on_axes(make("nd_rope", ladders="head", **turned), (1, 0)), hidden),
+        make("nd_rope", ladders="head", **turned),  # no window
+        chain(far, hidden),  # a part of the head, at the other base
+    ):
+        assert layers_gap(each(wrong), arrays, pos, False) > 1e-3
+    config = {"model_type": "neomme", "num_hidden_layers": 4, "sliding_window": 8}
+    windows = [
+        re.search(r"distance=(\d+)", repr(part)) for part in layers(from_huggingface(config), 4)
+    ]
+    assert [match and int(match[1]) for match in windows] == [8, 1024, 8, None]
+    listed = {**config, "per_layer_config": {"00": {"sliding_window": 3}}}
+    assert "distance=3)" in repr(layers(from_huggingface(listed), 1)[0])
 
 
 def test_learned_factors_are_refused_for_scalings_that_do_not_have_them():
@@ -477,9 +578,12 @@ def test_rotations_that_are_easily_mistaken(config, right, wrong):
 def test_defaults_that_are_not_the_released_form():
     for kind in ("zamba2", "granitemoehybrid", "beit", "data2vec-vision"):
         assert from_huggingface({"model_type": kind}) == make("nope"), kind
-    released = {"model_type": "beit", "use_shared_relative_position_bias": True}
-    with pytest.raises(FieldError, match=r"'beit' needs Swin's bias"):
-        from_huggingface(released)
+    for kind in ("beit", "data2vec-vision"):  # as microsoft/beit-base-patch16-224
+        released = {"model_type": kind, "use_relative_position_bias": True, "image_size": 224}
+        assert from_huggingface(released) == class_offsets(14, 14)
+        wide = {**released, "image_size": [224, 448]}
+        with pytest.raises(FieldError, match=r"image_size: 14 x 28 patches are no square"):
+            from_huggingface(wide)
     rope = {"model_type": "granitemoehybrid", "position_embedding_type": "rope",
             "layer_types": ["mamba", "attention"]}  # fmt: skip
     assert layers(from_huggingface(rope), 2)[1] == make("rope")

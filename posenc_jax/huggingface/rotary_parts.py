@@ -81,6 +81,23 @@ def on_channels(encoding: Encoding, channels: float, last: bool = False) -> Enco
 
 
 @recorded
+def paired_across(encoding: Encoding) -> Encoding:
+    """The rotary encoding whose pairs "half" are k and k + C/2 of the whole head, also where it has
+    fewer than C/2 of them; the last pairs do not turn.
+    """
+    plain = encoding.table
+    assert plain is not None
+
+    def table(params, placed, dims):
+        turn = plain(params, placed, dims)
+        still = [(0, 0)] * 3 + [(0, dims.head // 2 - turn.cos.shape[-1])]
+        return Turn(jnp.pad(turn.cos, still, constant_values=1), jnp.pad(turn.sin, still))
+
+    rotate = lambda factors, x_BTHC, side: rotation.turn(factors, x_BTHC, "half")
+    return encoding._replace(table=table, rotate=rotate)
+
+
+@recorded
 def paired_by_axis(encoding: Encoding) -> Encoding:
     """The rotary encoding of two axes, whose pairs "half" are instead within an axis' half of the
     channels: k with k + C/4.

@@ -11,7 +11,6 @@ from posenc_jax.huggingface.rows import (
     Table,
     Use,
     Whole,
-    missing,
     parts,
 )
 from posenc_jax.huggingface.types.names import each
@@ -358,7 +357,9 @@ COMPOSITES: dict[str, Any] = {
     ),
     "xclip": parts(text="xclip_text_model", vision="xclip_vision_model"),
     "xcodec": parts(acoustic_model="dac", semantic_model="hubert"),
-    "zoedepth": parts(backbone=Whole("beit", {"use_relative_position_bias": True})),
+    "zoedepth": parts(
+        backbone=Whole("beit", {"use_relative_position_bias": True, "image_size": 384})
+    ),
     "parakeet_tdt": parts(encoder="parakeet_encoder"),
     # models with an encoding of their own, beside their parts
     "bark": Parts(
@@ -384,7 +385,7 @@ COMPOSITES: dict[str, Any] = {
             "model": Switch(
                 "position_embedding_type",
                 {
-                    "sine": missing("DETR's sines of the middles of patches"),
+                    "sine": Absent("DETR's sines, of the middles of patches, not of their ends"),
                     "learned": LEARNED,
                 },
             )
@@ -423,7 +424,7 @@ COMPOSITES: dict[str, Any] = {
     "superglue": Parts(
         {"keypoint_detector_config": "superpoint"},
         {
-            "model": missing("a network of keypoints at the input"),
+            "model": Absent("a network makes vectors of keypoints and scores at the input"),
         },
     ),
     "t5gemma": Parts({"encoder": "t5_gemma_module", "decoder": "t5_gemma_module"}, CROSS),
