@@ -549,6 +549,11 @@ LATENT = {"qk_rope_head_dim": 8, "qk_nope_head_dim": 8}
             {"model_type": "blt_global_transformer", **WIDE, "rope_theta": 1e4},
             ("interleaved", 1, HEAD), ("half", 1, HEAD),
         ),
+        (
+            {"model_type": "openai_privacy_filter", **WIDE,
+             "rope_parameters": {"rope_type": "default", "rope_theta": 1e4}},
+            ("interleaved", 1, HEAD), ("half", 1, HEAD),
+        ),
         # `rotary_dim` is not read
         (
             {"model_type": "minimax_m3_vl_text", **WIDE, "rope_theta": 1e4, "rotary_dim": 8},
@@ -589,6 +594,53 @@ def test_defaults_that_are_not_the_released_form():
     assert layers(from_huggingface(rope), 2)[1] == make("rope")
     table = from_huggingface({"model_type": "esm"})
     assert repr(table) == "from_row(learned(length=1026), 2)"
+
+    assert from_huggingface({"model_type": "falcon"}) == make("rope")
+    first = from_huggingface({"model_type": "falcon", "alibi": True})  # as Falcon-RW-1B
+    assert first == inside_scale(make("alibi"))
+
+
+def test_deepseek_v4_is_not_taken_for_another_deepseek():
+    """Its keys are compressed, and turned back in the output: no rope on the last channels."""
+    latent = {**LATENT, "rope_parameters": {"rope_type": "default", "rope_theta": 1e4}}
+    reason = r"'deepseek_v4' keys stand for compressed blocks .* the output back"
+    with pytest.raises(FieldError, match=reason):
+        from_huggingface({"model_type": "deepseek_v4", **latent})
+    assert isinstance(from_huggingface({"model_type": "deepseek_v3", **latent}), Encoding)
+
+
+@pytest.mark.parametrize(
+    ("kind", "count"),
+    [("musicflamingo", 3), ("grounding-dino", 3), ("mm-grounding-dino", 3), ("pe_audio", 2),
+     ("vision-text-dual-encoder", 2)],
+)  # fmt: skip
+def test_the_encoding_of_one_part_is_not_that_of_the_model(kind, count):
+    with pytest.raises(FieldError, match=f"'{kind}' has several parts: .*text_config"):
+        from_huggingface({"model_type": kind})
+    answers = parts_from_huggingface({"model_type": kind})
+    assert len(answers) == count
+    assert isinstance(answers["text_config"], Encoding), "control: which alone would answer"
+
+
+def test_logits_of_llama_4_grow_by_positions_not_by_places_in_memory():
+    """Under left padding transformers counts the padding; here a prompt is that without it."""
+    config = {"model_type": "llama4_text", **WIDE, "no_rope_layers": [0], "floor_scale": 2,
+              "attn_scale": 0.5}  # fmt: skip
+    encoding, dims, padding = from_huggingface(config), Dims(64, HEADS, HEAD), 3
+    q, k = (jax.random.normal(jax.random.key(n), (1, TIME, HEADS, HEAD)) for n in (0, 1))
+
+    def attend(segment_T, pos_T, q, k):
+        view = frame(encoding, {}, layout(segment_T[None], pos_T[None]), dims, form="dense")
+        return np.asarray(weights(q, k, view.layer(0)))
+
+    real = TIME - padding
+    alone = attend(np.ones(real, int), np.arange(real), q[:, padding:], k[:, padding:])
+    segment_T = np.repeat([0, 1], [padding, real])
+    padded = attend(segment_T, np.maximum(np.arange(TIME) - padding, 0), q, k)
+    by_place = attend(segment_T, np.arange(TIME), q, k)
+    inside = np.s_[..., padding:, padding:]
+    assert gap(padded[inside], alone) < 1e-6
+    assert gap(by_place[inside], alone) > 1e-3, "control: as transformers"
 
 
 def test_layers_without_attention_refuse_it():
