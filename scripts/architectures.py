@@ -463,25 +463,27 @@ def pictures(kind: str, cls: type[PretrainedConfig]) -> list[tuple[dict, dict]]:
     for image in (None, (height // patch + 1, width // patch + 2)):
         more = {}
         if image is not None:
-            if "interpolate_pos_encoding" not in inspect.signature(model.forward).parameters:
-                break
-            more, height, width = (
-                {"interpolate_pos_encoding": True},
-                image[0] * patch,
-                image[1] * patch,
-            )
+            height, width = image[0] * patch, image[1] * patch
+            name = "interpolate_pos_encoding"  # without it a model reads every size, or this alone
+            more = {name: True} if name in inspect.signature(model.forward).parameters else {}
         generator = torch.Generator().manual_seed(0)
         pixels = torch.randn(1, channels, height, width, generator=generator)
         outputs: list[Any] = []
         keep = lambda kept, module, args, output: kept.append(output)
         hook = parent.register_forward_hook(functools.partial(keep, outputs))
-        with torch.no_grad():
-            weight = table.clone()
-            model(pixels, **more)
-            table.zero_()
-            model(pixels, **more)
-            table.copy_(weight)
-        hook.remove()
+        try:
+            with torch.no_grad():
+                weight = table.clone()
+                model(pixels, **more)
+                table.zero_()
+                model(pixels, **more)
+                table.copy_(weight)
+        except (RuntimeError, ValueError):
+            if image is None or more:
+                raise
+            break
+        finally:
+            hook.remove()
         with_table, without = (o[0] if isinstance(o, tuple) else o for o in outputs)
         code_TD = (with_table - without)[0].reshape(-1, weight.shape[-1])
         code_TD = code_TD[code_TD.abs().sum(-1) > 0].numpy()  # registers have no position

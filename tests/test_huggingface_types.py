@@ -203,6 +203,22 @@ def test_what_models_add_to_patches(case):
     assert grid_gap(answer, table, turned, image) > 1e-2, "control: two patches in the other order"
 
 
+@pytest.mark.parametrize(
+    ("name", "right", "wrong"),
+    [
+        ("dinov2", "bicubic", "bicubic_antialiased"),
+        ("dinov2_with_registers", "bicubic_antialiased", "bicubic"),
+    ],
+)
+def test_dinov2_resizes_its_table_by_its_own_kernel(name, right, wrong):
+    case = next(case for case in PICTURES if case["case"] == f"{name} 5x6")
+    arrays, answer = read("pictures", case["case"]), from_huggingface(case["config"])
+    for resize in (right, wrong, "bilinear", "corners"):
+        other = make("learned_grid", **{**answer.options, "resize": resize})
+        apart = grid_gap(other, arrays["table"], arrays["code"], (5, 6))
+        assert apart < 2e-5 if resize == right else apart > 1e-1, resize
+
+
 @pytest.mark.thorough(after=2)
 @pytest.mark.parametrize("case", SCORES, ids=[case["case"].replace(" ", "_") for case in SCORES])
 def test_scores_with_parameters_and_of_patches(case):
