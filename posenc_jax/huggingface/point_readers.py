@@ -10,6 +10,8 @@ from posenc_jax.combinators import by_order, chain, per_layer
 from posenc_jax.encoding import Dims, Encoding
 from posenc_jax.encodings import make, rotation
 from posenc_jax.encodings.rotary_axes import turns_2d
+from posenc_jax.encodings.rotation import Turn
+from posenc_jax.heads import by_head, tell_heads
 from posenc_jax.huggingface.fields import POSITIONAL, Fields
 from posenc_jax.huggingface.rotary import FULL, LOCAL, rope_dictionary
 from posenc_jax.huggingface.rotary_parts import on_channels, paired_across
@@ -22,21 +24,25 @@ SHARE = "partial_rotary_factor"
 
 @recorded
 def over_heads(encoding: Encoding) -> Encoding:
-    """The rotary encoding with its pairs along the channels of all heads, as of one wide head."""
-    table, rotate = encoding.table, encoding.rotate
-    assert table is not None
-    assert rotate is not None
-    wide = lambda dims: dataclasses.replace(dims, heads=1, head=dims.heads * dims.head)
+    """The rotary encoding of neighbours with its pairs along the channels of all heads, as of one
+    wide head.
 
-    def rotate_all(factors, x_BTHC, side):
-        joined_BT1W = x_BTHC.reshape(*x_BTHC.shape[:2], 1, -1)
-        return rotate(factors, joined_BT1W, side).reshape(x_BTHC.shape)
+    FieldError: it pairs other channels than neighbours, which may be of two heads.
+    """
+    if (pairing := encoding.options.get("pairing")) != "interleaved":
+        raise FieldError(("encoding", "pairing"), f"{pairing!r} is not 'interleaved'")
+    plain = encoding.table
+    assert plain is not None
 
-    return encoding._replace(
-        init=lambda key, dims: encoding.init(key, wide(dims)),
-        table=lambda params, placed, dims: table(params, placed, wide(dims)),
-        rotate=rotate_all,
-    )
+    def table(params, placed, dims):
+        def of_heads(dims):
+            wide = dataclasses.replace(dims, heads=1, head=dims.heads * dims.head)
+            leaves = plain(params, placed, wide)
+            return Turn(*(leaf.reshape(*leaf.shape[:2], dims.heads, -1) for leaf in leaves))
+
+        return by_head(of_heads, params, dims, axis=2)
+
+    return rotation.rotary("interleaved", table, of_heads=tell_heads, place=encoding.place)
 
 
 @recorded
