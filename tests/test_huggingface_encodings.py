@@ -15,6 +15,7 @@ from posenc_jax.huggingface import own_readers as own
 from posenc_jax.huggingface import picture_readers as pictures
 from posenc_jax.huggingface import point_readers as points
 from posenc_jax.huggingface import rotary_parts as rotary
+from posenc_jax.huggingface.series_readers import standardized_sines
 from posenc_jax.layout import layout
 from posenc_jax.options import FieldError
 
@@ -28,8 +29,9 @@ CASES: list[tuple[Encoding, dict[str, Any]]] = [
     (points.over_heads(make("nd_rope", order="alternate")), RELATIVE | PATCHES),
     (points.by_directions(), RELATIVE | PATCHES),
     (offsets.class_offsets(64, 64), PATCHES | {"far": NEAR}),
+    (offsets.moved_grid(9, 7, 64, 64, 0.1, "bicubic"), PATCHES | {"far": NEAR}),
     (offsets.absolute_offsets(64), RELATIVE | PATCHES | {"far": NEAR}),
-    (own.standardized_sines(64), {"far": NEAR}),
+    (standardized_sines(64), {"far": NEAR}),
     (own.product_table((8, 8), (12, 20)), {"far": NEAR}),
     (own.from_row(make("learned", length=64), 2), {"far": NEAR}),
     (own.over_root_width(make("sinusoidal")), {}),

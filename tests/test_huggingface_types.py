@@ -29,7 +29,7 @@ from posenc_jax.combinators import by_order
 from posenc_jax.encodings.by_layer import chunked
 from posenc_jax.huggingface.box_readers import box_tables
 from posenc_jax.huggingface.offset_readers import class_offsets
-from posenc_jax.huggingface.own_readers import inside_scale, standardized_sines
+from posenc_jax.huggingface.own_readers import inside_scale
 from posenc_jax.huggingface.picture_readers import on_axes
 from posenc_jax.huggingface.point_readers import by_directions, over_heads
 from posenc_jax.huggingface.rotary_parts import (
@@ -38,6 +38,7 @@ from posenc_jax.huggingface.rotary_parts import (
     paired_across,
     with_factors,
 )
+from posenc_jax.huggingface.series_readers import standardized_sines
 from posenc_jax.huggingface.types import ROWS
 from posenc_jax.layout import full, layout
 from posenc_jax.options import FieldError
@@ -85,7 +86,7 @@ def test_every_type_has_an_answer():
     whole = [next(iter(parts.values())) for parts in answers.values() if len(parts) == 1]
     encodings = sum(isinstance(answer, Encoding) for answer in whole)
     reasons = {part for parts in answers.values() for part in parts.values() if type(part) is str}
-    assert encodings >= 472
+    assert encodings >= 473
     assert all("\n" not in reason and len(reason) > 10 for reason in reasons)
     assert not [kind for kind, parts in answers.items() if not parts]
 
@@ -371,6 +372,11 @@ def test_tables_of_offsets_are_read_in_the_order_of_the_model(name, change):
         # corners of the table are corners of the picture
         ("vilt picture 3x5", lambda: make(
             "learned_grid", rows=4, columns=4, prefix=1, image_rows=3, image_columns=5,
+            resize="bilinear",
+        )),
+        # a picture of another size is a tenth of a patch larger
+        ("hy_v4_vl_vision 3x6", lambda: make(
+            "learned_grid", rows=4, columns=4, prefix=1, image_rows=3, image_columns=6,
             resize="bilinear",
         )),
         # less the mean of all patches

@@ -13,11 +13,12 @@ from posenc_jax.encoding import Encoding
 from posenc_jax.encodings import make
 from posenc_jax.encodings.bias import clipped_row, layered, offsets, refusing, whole
 from posenc_jax.encodings.card import with_axes
+from posenc_jax.encodings.grids import Resize, resizing
 from posenc_jax.huggingface.fields import Fields
 from posenc_jax.huggingface.own_readers import joined, pair
 from posenc_jax.huggingface.picture_readers import patches_of
 from posenc_jax.huggingface.rows import Reader
-from posenc_jax.options import FieldError
+from posenc_jax.options import FieldError, shown
 from posenc_jax.recipes import recorded
 
 
@@ -73,6 +74,45 @@ def absolute_offsets(side: int) -> Encoding:
 
     init = lambda key, dims: _drawn(key, side * side, dims.heads)
     return layered(Encoding(init=init, bias=bias, relative=True), shared=False)
+
+
+@recorded
+def moved_grid(
+    rows: int, columns: int, image_rows: int, image_columns: int, excess: float, resize: Resize
+) -> Encoding:
+    """`learned_grid` with a prefix of 1 whose table is resized to a picture of another size as if
+    that had `excess` more patches a side, so that each patch reads a little before its middle.
+
+    At the table's own size it is read as it is, as PyTorch's `interpolate` does.
+    """
+    plain = make("learned_grid", rows=image_rows, columns=image_columns, prefix=1).embed
+    assert plain is not None
+    sizes = (image_rows, rows), (image_columns, columns)
+    table = make("learned_grid", rows=rows, columns=columns, prefix=1)
+
+    if (image_rows, image_columns) == (rows, columns):
+        return table
+
+    def embed(params, x_BTD, placed):
+        first, table_RCW = params["table"][:1], params["table"][1:].reshape(rows, columns, -1)
+        weights = (jnp.asarray(resizing(*pair_, resize, excess), float) for pair_ in sizes)
+        resized_RCW = jnp.einsum(
+            "ar,bc,rcw->abw", *weights, table_RCW.astype(float), precision="highest"
+        )
+        rows_LW = resized_RCW.reshape(-1, resized_RCW.shape[-1])
+        return plain({"table": jnp.concatenate([first.astype(float), rows_LW])}, x_BTD, placed)
+
+    return table._replace(embed=embed)
+
+
+def _hy_v4(config: Fields) -> Encoding:
+    """HunYuan 4's table of the largest picture; no token reads its first row."""
+    side = config.get("max_image_size", default=2048) // config.get("patch_size", default=16)
+    resize = config.get("interpolate_mode", default="bilinear")
+    if resize not in ("bilinear", "bicubic"):
+        reason = f"{shown(resize)} is not one of: 'bilinear', 'bicubic'"
+        raise FieldError((*config.path, "interpolate_mode"), reason)
+    return moved_grid(side, side, side, side, 0.1, resize)
 
 
 def _beit(config: Fields) -> Encoding:
@@ -159,4 +199,5 @@ def _yolos(config: Fields) -> Encoding:
     return make("learned_grid", rows=rows, columns=columns, prefix=prefix)
 
 
-BEIT, LEVIT, RADIO, SAM2_HIERA, YOLOS = map(Reader, (_beit, _levit, _radio, _sam2_hiera, _yolos))
+BEIT, HY_V4, LEVIT, RADIO = map(Reader, (_beit, _hy_v4, _levit, _radio))
+SAM2_HIERA, YOLOS = map(Reader, (_sam2_hiera, _yolos))

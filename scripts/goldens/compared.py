@@ -7,20 +7,21 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from posenc_jax import Dims, Encoding, frame, make, parts_from_huggingface, weights
+from posenc_jax import Dims, Encoding, frame, parts_from_huggingface, weights
 from posenc_jax.encoding import embed, place
 from posenc_jax.encodings import picture_positions
 from posenc_jax.layout import layout
 
 
 def of_picture(encoding: Encoding, image: Sequence[int] | None) -> Encoding:
-    """The `learned_grid`, read for a picture of so many patches along its height and width; None:
-    as it is.
+    """The table of patches, read for a picture of so many along its height and width; None: as it
+    is.
     """
     if image is None:
         return encoding
     options = {**encoding.options, "image_rows": image[0], "image_columns": image[1]}
-    return make("learned_grid", **options)
+    assert encoding.recipe is not None
+    return encoding.recipe.function(**options)
 
 
 def answer_of(

@@ -327,6 +327,21 @@ def radio(rows: int, columns: int) -> Callable:
     return added
 
 
+def hy_v4(rows: int, columns: int) -> Callable:
+    """HunYuan 4's patches of a table of 4 x 4."""
+
+    def added(cls) -> Added:
+        fields = {"max_image_size": 16, "patch_size": 4, "hidden_size": 16}
+        module = module_of(cls, "VisionPatchEmbed")(cls(**fields)).eval()
+        weight = module.position_embedding.weight
+        inputs = normal(rows * columns, 48), [[1, rows, columns]]
+        code = difference(module, [weight], *inputs)
+        image = None if (rows, columns) == (4, 4) else (rows, columns)
+        return Added(fields, grid(rows, columns), code, {"table": weight.detach()}, None, image)
+
+    return added
+
+
 def yolos(cls) -> Added:
     """YOLOS's tokens: the class token, patches, and detection tokens."""
     fields = {
@@ -407,6 +422,7 @@ ADDED: dict[str, dict[str, Callable[[Any], Added]]] = {
     "sam2_hiera_det_model": {"": sam2_hiera},
     "radio": {"": radio(6, 6), "3x6": radio(3, 6), "8x5": radio(8, 5)},
     "yolos": {"": yolos},
+    "hy_v4_vl_vision": {"": hy_v4(4, 4), "3x6": hy_v4(3, 6)},
     "swin": {"": swin},
     "patchtst": {
         kind: series("PatchTSTPositionalEncoding", positional_encoding_type=kind, **SERIES)

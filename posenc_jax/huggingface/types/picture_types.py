@@ -92,10 +92,7 @@ PICTURES: dict[str, Any] = {
     "audio-spectrogram-transformer": pictures.SPECTROGRAM,
     "gemma4_unified_vision": Use("learned_2d", {"length": ("mm_posemb_size", 1120), "join": "sum"}),
     "hunyuan_vl_vision": pictures.HUNYUAN,
-    "hy_v4_vl_vision": Absent(
-        "resizes its table to a picture that is a tenth of a patch higher and wider than it is, so "
-        "that each patch reads a little before its middle"
-    ),
+    "hy_v4_vl_vision": offset_readers.HY_V4,
     **each(
         "minicpm_ocr_vision minicpmv4_6_vision minicpmv4_7_vision",
         ignoring(Grid(prefix=0, resize="nearest"), "window_kernel_size"),

@@ -23,12 +23,9 @@ from posenc_jax.huggingface.own_readers import (
     INKLING2_LOOP,
     MPT,
     NEMOTRON_STREAMING,
-    PATCHTSMIXER,
-    PATCHTST,
     PHI4_AUDIO,
     REFORMER,
     SEAMLESS_SPEECH,
-    TIMESFM,
     UNSCALED,
     WAV2VEC2_BERT,
     WAV2VEC2_CONFORMER,
@@ -48,6 +45,7 @@ from posenc_jax.huggingface.rows import (
     Use,
     ignoring,
 )
+from posenc_jax.huggingface.series_readers import PATCHTSMIXER, PATCHTST, TIMESFM
 from posenc_jax.huggingface.types.names import each
 
 SOURCE, TARGET = ("max_source_positions",), ("max_target_positions",)
