@@ -15,6 +15,7 @@ from posenc_jax.huggingface import own_readers as own
 from posenc_jax.huggingface import picture_readers as pictures
 from posenc_jax.huggingface import point_readers as points
 from posenc_jax.huggingface import rotary_parts as rotary
+from posenc_jax.huggingface import tile_readers as tiles
 from posenc_jax.huggingface.series_readers import standardized_sines
 from posenc_jax.layout import layout
 from posenc_jax.options import FieldError
@@ -31,6 +32,8 @@ CASES: list[tuple[Encoding, dict[str, Any]]] = [
     (offsets.class_offsets(64, 64), PATCHES | {"far": NEAR}),
     (offsets.moved_grid(9, 7, 64, 64, 0.1, "bicubic"), PATCHES | {"far": NEAR}),
     (offsets.absolute_offsets(64), RELATIVE | PATCHES | {"far": NEAR}),
+    (tiles.gated_tiles(64, 64, 64), FRAMES | {"far": NEAR}),
+    (tiles.gated_tile(64, 64), FRAMES | {"far": NEAR}),
     (standardized_sines(64), {"far": NEAR}),
     (own.product_table((8, 8), (12, 20)), {"far": NEAR}),
     (own.from_row(make("learned", length=64), 2), {"far": NEAR}),

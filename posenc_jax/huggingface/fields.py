@@ -228,6 +228,8 @@ TYPES: dict[str, Any] = {
     "max_grid_row_position_embeddings": Count,
     "max_image_size": Count,
     "max_img_size": Count,
+    "max_num_tiles": Count,
+    "supported_aspect_ratios": tuple[tuple[int, ...], ...],
     "num_detection_tokens": Whole,
     "num_encoder_blocks": Count,
     "num_spatial_rope_pairs_per_axis": Count,

@@ -342,6 +342,40 @@ def hy_v4(rows: int, columns: int) -> Callable:
     return added
 
 
+def mllama(later: bool) -> Callable:
+    """Llama 3.2's tiles of 2 x 2 patches, of pictures of one and of three tiles; what is added to
+    tokens before its first layers, or before the later ones.
+    """
+
+    def added(cls) -> Added:
+        fields = {
+            "image_size": 8, "patch_size": 4, "hidden_size": 16, "attention_heads": 2,
+            "max_num_tiles": 3, "supported_aspect_ratios": [[1, 1], [1, 3]],
+        }  # fmt: skip
+        config = cls(**fields)
+        table = module_of(cls, "PrecomputedPositionEmbedding")(config)
+        tile = module_of(cls, "PrecomputedAspectRatioEmbedding")(config, is_gated=True)
+        for seed, parameter in enumerate((*table.parameters(), *tile.parameters())):
+            parameter.data = normal(*parameter.shape, seed=seed)
+        kinds, zeros_BMTD = torch.tensor([[1], [2]]), torch.zeros(2, 3, 5, 16)
+        with torch.no_grad():
+            if later:
+                code = tile(zeros_BMTD, kinds)
+            else:
+                patches = tile(zeros_BMTD[:, :, 1:], kinds)
+                code = table(torch.cat([zeros_BMTD[:, :, :1], patches], 2), kinds)
+        pos_BT3 = np.indices((2, 3, 5)).reshape(3, -1).T + np.array([1, 0, 0])
+        params = {"tile": tile.embedding.weight.reshape(3, 3, 16), "tile_gate": tile.gate}
+        if not later:
+            by_tile = table.tile_embedding.weight.reshape(3, 3, 5, 16)
+            params |= {"table": table.embedding, "by_tile": by_tile, "gate": table.gate}
+        part = "global_transformer" if later else "transformer"
+        frozen = {name: x.detach() for name, x in params.items()}
+        return Added(fields, pos_BT3.astype(np.int32), code.reshape(-1, 16), frozen, part)
+
+    return added
+
+
 def yolos(cls) -> Added:
     """YOLOS's tokens: the class token, patches, and detection tokens."""
     fields = {
@@ -421,6 +455,7 @@ ADDED: dict[str, dict[str, Callable[[Any], Added]]] = {
     "pvt": {f"stage {n + 1}": pvt(n) for n in range(4)},
     "sam2_hiera_det_model": {"": sam2_hiera},
     "radio": {"": radio(6, 6), "3x6": radio(3, 6), "8x5": radio(8, 5)},
+    "mllama_vision_model": {"": mllama(False), "later": mllama(True)},
     "yolos": {"": yolos},
     "hy_v4_vl_vision": {"": hy_v4(4, 4), "3x6": hy_v4(3, 6)},
     "swin": {"": swin},

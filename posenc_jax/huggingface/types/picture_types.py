@@ -21,6 +21,7 @@ from posenc_jax.huggingface.rows import (
     Use,
     ignoring,
 )
+from posenc_jax.huggingface.tile_readers import LATER_TILES, TILES
 from posenc_jax.huggingface.types.names import each
 
 AXIAL = ignoring(
@@ -208,8 +209,5 @@ PICTURES: dict[str, Any] = {
         "relative_attention_num_buckets",
         "relative_attention_max_distance",
     ),
-    "mllama_vision_model": Absent(
-        "weighs a table of patches and one of tiles, for each shape of picture, by a learned gate, "
-        "and adds two more tables of tiles, one of them after half of its layers"
-    ),
+    "mllama_vision_model": Parts({}, {"transformer": TILES, "global_transformer": LATER_TILES}),
 }
