@@ -753,6 +753,14 @@ def main() -> None:
     chosen = arguments.only.split(",") if arguments.only else sorted(classes)
     if absent := sorted({*chosen} - {*classes}):
         flags.error(f"--only: transformers {transformers.__version__} has no {', '.join(absent)}")
+
+    def having(place: str, functions: dict[str, Any]) -> list[str]:
+        """The chosen types that have a function, which is made for each by hand."""
+        absent = [kind for kind in chosen if kind not in functions]
+        if arguments.only and absent:
+            flags.error(f"--only: add a function for {', '.join(absent)} to {place}")
+        return [kind for kind in chosen if kind in functions]
+
     if arguments.tables:
         shapes = {}
         for kind in chosen:
@@ -777,13 +785,14 @@ def main() -> None:
     if arguments.codes:
         from goldens.embedding_modules import ADDED
 
-        prove_inputs([kind for kind in chosen if kind in ADDED], classes, "codes", arguments)
+        watched = having("ADDED of scripts/goldens/embedding_modules.py", ADDED)
+        prove_inputs(watched, classes, "codes", arguments)
         return
     if arguments.scores:
         from goldens.attention_modules import CALLED, WATCHED
 
-        watched = [kind for kind in chosen if kind in {**WATCHED, **CALLED}]
-        prove_inputs(watched, classes, "scores", arguments)
+        place = "WATCHED or CALLED of scripts/goldens/attention_modules.py"
+        prove_inputs(having(place, {**WATCHED, **CALLED}), classes, "scores", arguments)
         return
     notes, files = [], {}
     for kind in chosen:
