@@ -374,6 +374,12 @@ def test_tables_of_offsets_are_read_in_the_order_of_the_model(name, change):
             "learned_grid", rows=4, columns=4, prefix=1, image_rows=3, image_columns=5,
             resize="bilinear",
         )),
+        # Deformable DETR's are of the middles of patches, RT-DETR's of their numbers
+        ("deformable_detr", lambda: make(
+            "sinusoidal_2d", pairing="interleaved", normalized=True
+        )),
+        ("detr", lambda: make("sinusoidal_2d", pairing="interleaved")),
+        ("rt_detr", lambda: make("sinusoidal_2d", base=50.0, pairing="interleaved")),
         # a picture of another size is a tenth of a patch larger
         ("hy_v4_vl_vision 3x6", lambda: make(
             "learned_grid", rows=4, columns=4, prefix=1, image_rows=3, image_columns=6,
@@ -388,6 +394,18 @@ def test_tables_of_offsets_are_read_in_the_order_of_the_model(name, change):
 )  # fmt: skip
 def test_what_is_added_and_easily_mistaken(name, wrong):
     assert code_gap(wrong(), read("codes", name)) > 1e-3
+
+
+@pytest.mark.parametrize(
+    ("fields", "line"),
+    [
+        ({"temperature_width": 10.0}, r"temperature_width: 10.0 is not one of: 20.0"),
+        ({"sine_position_embedding_scale": 3.0}, r"sine_position_embedding_scale: 3.0 is not"),
+    ],
+)
+def test_other_sines_of_dab_detr_are_refused(fields, line):
+    with pytest.raises(FieldError, match=line):
+        parts_from_huggingface({"model_type": "dab-detr", **fields})
 
 
 def test_windows_and_frequencies_of_neomme_are_those_of_the_type_of_layer():

@@ -148,6 +148,8 @@ TYPES: dict[str, Any] = {
     "positional_embedding_temperature": Positive,
     "positional_encoding_temperature": Positive,
     "temperature_height": Positive,
+    "temperature_width": Positive,
+    "sine_position_embedding_scale": Positive,
     "num_position_embeddings": Count,
     "patch_stride": Count | tuple[int, ...],
     "pretrain_image_size": Count | tuple[int, ...],

@@ -1,5 +1,5 @@
-"""Models of pictures with several tables of patches, or with biases of offsets that no method of
-the catalogue has.
+"""Models of pictures with several tables of patches, or with biases of offsets or sines that no
+method of the catalogue has.
 
 Positions are (row, column); the tokens before the patches have rows of -1.
 """
@@ -9,7 +9,7 @@ import jax.numpy as jnp
 
 from posenc_jax.backends.table_lookup import look_up
 from posenc_jax.combinators import chain, per_layer
-from posenc_jax.encoding import Encoding
+from posenc_jax.encoding import Encoding, place
 from posenc_jax.encodings import make
 from posenc_jax.encodings.bias import clipped_row, layered, offsets, refusing, whole
 from posenc_jax.encodings.card import with_axes
@@ -103,6 +103,29 @@ def moved_grid(
         return plain({"table": jnp.concatenate([first.astype(float), rows_LW])}, x_BTD, placed)
 
     return table._replace(embed=embed)
+
+
+@recorded
+def of_middles(encoding: Encoding) -> Encoding:
+    """The `sinusoidal_2d` with normalized=True, of the middles of patches: a row is read as
+    2 pi (row + 1/2) / (rows + 1e-6), and a column alike (Deformable DETR, arXiv 2010.04159).
+    """
+
+    def place_middles(key, at):
+        pos_BT2 = with_axes(at.pos_BT, 2).astype(float)
+        return place(encoding, key, at) * (pos_BT2 + 0.5) / (pos_BT2 + 1)
+
+    return encoding._replace(place=place_middles)
+
+
+def _dab_detr(config: Fields) -> Encoding:
+    """DAB-DETR's sines, whose rows and columns have the same base here."""
+    base = config.get("temperature_height", default=20.0)
+    config.check("temperature_width", base)
+    if (scale := config.get("sine_position_embedding_scale")) is not None:
+        reason = f"{scale} is not known; the sines go round once, which null says"
+        raise FieldError((*config.path, "sine_position_embedding_scale"), reason)
+    return make("sinusoidal_2d", base=base, pairing="interleaved", normalized=True)
 
 
 def _hy_v4(config: Fields) -> Encoding:
@@ -199,5 +222,9 @@ def _yolos(config: Fields) -> Encoding:
     return make("learned_grid", rows=rows, columns=columns, prefix=prefix)
 
 
-BEIT, HY_V4, LEVIT, RADIO = map(Reader, (_beit, _hy_v4, _levit, _radio))
+BEIT, DAB_DETR, HY_V4, LEVIT = map(Reader, (_beit, _dab_detr, _hy_v4, _levit))
+MIDDLES = Reader(
+    lambda config: of_middles(make("sinusoidal_2d", pairing="interleaved", normalized=True))
+)
+RADIO = Reader(_radio)
 SAM2_HIERA, YOLOS = map(Reader, (_sam2_hiera, _yolos))

@@ -4,6 +4,7 @@
 
 import functools
 import importlib
+import inspect
 import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -376,6 +377,41 @@ def mllama(later: bool) -> Callable:
     return added
 
 
+def detr(part: str) -> Callable:
+    """The sines of a picture of 3 x 4 patches that DETR and its kin add to queries and keys."""
+
+    def added(cls) -> Added:
+        module = module_of(cls, "SinePositionEmbedding")
+        fields: dict[str, Any] = {}
+        pixels, mask = torch.zeros(1, 8, 3, 4), torch.ones(1, 3, 4)
+        if "config" in (taken := inspect.signature(module).parameters):
+            fields = {"d_model": 16, "hidden_size": 16}
+            code = module(cls(**fields))(pixels, mask)
+        elif "embedding_dim" in taken:  # Table Transformer
+            code = module(8, normalize=True)(pixels, mask)
+        else:
+            code = module(8, normalize=True)(pixels.shape, "cpu", torch.float32)
+        return Added(fields, grid(3, 4), code[0].flatten(1).T, {}, part)
+
+    return added
+
+
+def rt_detr(cls) -> Added:
+    """The sines of a picture of 3 x 4 patches in RT-DETR's encoder."""
+    module = module_of(cls, "SinePositionEmbedding")(16, 50.0)
+    code = module(width=4, height=3, device=torch.device("cpu"), dtype=torch.float32)
+    fields = {"positional_encoding_temperature": 50.0}
+    return Added(fields, grid(3, 4), code[0], {}, "model")
+
+
+def omdet_turbo(cls) -> Added:
+    """OmDet-Turbo's sines, of a square picture: of another one it mixes up rows and columns."""
+    module = module_of(cls, "OmDetTurboHybridEncoder")
+    code = module.build_2d_sincos_position_embedding(4, 4, 16, 50.0)
+    fields = {"positional_encoding_temperature": 50.0}
+    return Added(fields, grid(4, 4), code[0], {}, "model")
+
+
 def yolos(cls) -> Added:
     """YOLOS's tokens: the class token, patches, and detection tokens."""
     fields = {
@@ -456,6 +492,37 @@ ADDED: dict[str, dict[str, Callable[[Any], Added]]] = {
     "sam2_hiera_det_model": {"": sam2_hiera},
     "radio": {"": radio(6, 6), "3x6": radio(3, 6), "8x5": radio(8, 5)},
     "mllama_vision_model": {"": mllama(False), "later": mllama(True)},
+    **{
+        kind: {"": detr("model")}
+        for kind in (
+            "conditional_detr",
+            "dab-detr",
+            "deformable_detr",
+            "detr",
+            "grounding-dino",
+            "mask2former",
+            "maskformer",
+            "mm-grounding-dino",
+            "oneformer",
+            "table-transformer",
+        )
+    },
+    **{
+        kind: {"": detr("neck")}
+        for kind in ("edgetam_vision_model", "sam2_vision_model", "sam3_vision_model")
+    },
+    **{
+        kind: {"": rt_detr}
+        for kind in (
+            "d_fine",
+            "deimv2",
+            "pp_doclayout_v3",
+            "pp_doclayout_v4",
+            "rt_detr",
+            "rt_detr_v2",
+        )
+    },
+    "omdet-turbo": {"": omdet_turbo},
     "yolos": {"": yolos},
     "hy_v4_vl_vision": {"": hy_v4(4, 4), "3x6": hy_v4(3, 6)},
     "swin": {"": swin},

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from posenc_jax.huggingface.offset_readers import DAB_DETR, MIDDLES
 from posenc_jax.huggingface.rows import (
     Absent,
     Nope,
@@ -376,16 +377,14 @@ COMPOSITES: dict[str, Any] = {
         "conditional_detr detr table-transformer",
         Parts({"backbone_config": "timm_backbone"}, {"model": DETR}),
     ),
-    "dab-detr": Parts(
-        {"backbone_config": "timm_backbone"}, {"model": sines("temperature_height", 20.0)}
-    ),
+    "dab-detr": Parts({"backbone_config": "timm_backbone"}, {"model": DAB_DETR}),
     "deformable_detr": Parts(
         {"backbone_config": "timm_backbone"},
         {
             "model": Switch(
                 "position_embedding_type",
                 {
-                    "sine": Absent("DETR's sines, of the middles of patches, not of their ends"),
+                    "sine": MIDDLES,
                     "learned": LEARNED,
                 },
             )
