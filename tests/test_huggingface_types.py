@@ -28,16 +28,19 @@ from posenc_jax import (
 from posenc_jax.combinators import by_order
 from posenc_jax.encodings.by_layer import chunked
 from posenc_jax.huggingface.box_readers import box_tables
+from posenc_jax.huggingface.fields import POSITIONAL, Fields
 from posenc_jax.huggingface.offset_readers import class_offsets
 from posenc_jax.huggingface.own_readers import inside_scale
 from posenc_jax.huggingface.picture_readers import on_axes
 from posenc_jax.huggingface.point_readers import by_directions, over_heads
+from posenc_jax.huggingface.reading import read_all, row_of
 from posenc_jax.huggingface.rotary_parts import (
     louder_by_count,
     on_channels,
     paired_across,
     with_factors,
 )
+from posenc_jax.huggingface.rows import Parts
 from posenc_jax.huggingface.series_readers import standardized_sines
 from posenc_jax.huggingface.types import ROWS
 from posenc_jax.layout import full, layout
@@ -61,6 +64,7 @@ PICTURES = json.loads((FOLDER / "pictures.json").read_text())
 CODES = json.loads((FOLDER / "codes.json").read_text())
 SCORES = json.loads((FOLDER / "scores.json").read_text())
 TABLES = json.loads((FOLDER / "tables.json").read_text())
+MEMORIES = "edgetam_video", "sam2_video", "sam3_tracker_video"
 # Types whose default config no model was released with: widths of heads that do not pair or fit.
 UNRELEASED = {
     "glm4_moe", "glm4v_moe", "glm4v_moe_text", "glm_ocr", "glm_ocr_text", "qwen3_omni_moe",
@@ -135,6 +139,34 @@ def test_changes_of_defaults_are_told():
     assert list(apart) == ["num_layers is gone, 7", "num_heads is new, 7"], (
         "control: no common word"
     )
+
+
+# Fields of models of parts whose names are of positions, and which are not of any part's.
+NOT_OF_A_PART = {
+    ("blt", "local_attention_window_len"),  # of the patcher, whose own config says it
+    ("esmfold2", "num_relative_residx_bins"), ("esmfold2", "num_relative_chain_bins"),  # of pairs
+    ("granite_speech", "window_size"), ("granite_speech_plus", "window_size"),  # of the projector
+    ("pocket_tts_audio_tokenizer", "sliding_window"),  # of its two parts, which say it
+    ("pp_doclayout_v2", "layer_types"), ("pp_doclayout_v3", "layer_types"),  # of convolutions
+    ("qwen2_5_omni_thinker", "position_id_per_seconds"),  # of the tokens' numbers
+    ("seamless_m4t", "t2u_max_position_embeddings"),  # of sines, which have no last row
+    ("seamless_m4t_v2", "t2u_max_position_embeddings"),
+    ("zoedepth", "num_relative_features"),  # of depths
+    *((kind, "memory_attention_rope_dropout") for kind in MEMORIES),
+}  # fmt: skip
+
+
+def test_models_of_parts_have_no_field_of_positions_that_no_part_reads():
+    """A part that attends by a field of the whole model is among its parts."""
+    unread = set()
+    for kind, fields in TYPES.items():
+        if isinstance(row_of(kind, ROWS), Parts) and kind not in UNRELEASED:
+            config = Fields({**fields, "model_type": kind})
+            read_all(config, kind, ROWS)
+            told = {name for name, value in config.fields.items() if value not in (None, False)}
+            named = {name for name in told - config.read if POSITIONAL.search(name)}
+            unread |= {(kind, name) for name in named if not isinstance(fields[name], dict)}
+    assert unread == NOT_OF_A_PART
 
 
 # BLT sets a window for its encoder.
@@ -318,6 +350,8 @@ def score_case(name):
         ("esmfold2 0", lambda: chain(make("nd_rope", **ATOM_PAIRS), near_atoms())),
         ("esmfold2 0", lambda: paired_across(make("nd_rope", **ATOM_PAIRS))),
         # points are (row, column): with x and y exchanged
+        # SAM 2's memory turns by the column first
+        ("sam2_video 0", lambda: make("axial", base=100.0, pairing="interleaved")),
         ("lightglue 0", lambda: on_axes(by_directions(), (1, 0))),
         # buckets of all keys, without the window
         ("longt5 0", lambda: make("t5", buckets=8, distance=6, scaled=False)),

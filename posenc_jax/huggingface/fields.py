@@ -231,6 +231,9 @@ TYPES: dict[str, Any] = {
     "max_image_size": Count,
     "max_img_size": Count,
     "max_num_tiles": Count,
+    **dict.fromkeys(
+        ("memory_attention_rope_feat_sizes", "memory_attention_rope_k_sizes"), tuple[int, ...]
+    ),
     "supported_aspect_ratios": tuple[tuple[int, ...], ...],
     "num_detection_tokens": Whole,
     "num_encoder_blocks": Count,

@@ -257,6 +257,15 @@ def column_first(first: int = 0, pairing: str = "half") -> Reader:
     return Reader(read)
 
 
+def _memory(config: Fields) -> Encoding:
+    """Axial rope of SAM 2's attention to its memory and to itself, the column's pairs first; tokens
+    of objects, which have rows below 0, do not turn.
+    """
+    config.get("memory_attention_rope_feat_sizes", "memory_attention_rope_k_sizes")
+    rope = make("axial", base=_base(config), pairing="interleaved")
+    return still_prefix(on_axes(rope, TRANSPOSED))
+
+
 def _mlcd(config: Fields) -> Encoding:
     return learned_prefix(make("axial", base=_base(config)))
 
@@ -371,5 +380,5 @@ def _vjepa2(config: Fields) -> Encoding:
 AIMV2, HUNYUAN, LLAMA4, MLCD = map(Reader, (_aimv2, _hunyuan, _llama4, _mlcd))
 SAM3, SEGGPT, SPECTROGRAM, TIMESFORMER = map(Reader, (_sam3, _seggpt, _spectrogram, _timesformer))
 VITDET, VITPOSE, VIT_MAE, VIVIT = map(Reader, (_vitdet, _vitpose, _vit_mae, _vivit))
-TVP, VJEPA2 = Reader(_tvp), Reader(_vjepa2)
+MEMORY, TVP, VJEPA2 = map(Reader, (_memory, _tvp, _vjepa2))
 GEMMA4, KIMI_K25, MINIMAX_M3 = map(Reader, (_gemma4, _kimi_k25, _minimax_m3))

@@ -830,10 +830,30 @@ def atoms(cls) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     return fields, weighed(turned[0], turned[1], hidden) | by_token | {"pos": pos_BT4}
 
 
+def memory(cls) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    """The rotation of SAM 2's attention to its memory, of 3 x 4 patches."""
+    fields = {
+        "memory_attention_hidden_size": 32, "memory_attention_num_attention_heads": 2,
+        "rope_parameters": {"rope_type": "axial", "rope_theta": 100.0},
+    }  # fmt: skip
+    file = vars(importlib.import_module(cls.__module__.replace("configuration_", "modeling_")))
+    rotary = next(thing for name, thing in file.items() if name.endswith("VisionRotaryEmbedding"))
+    attention = next(thing for name, thing in file.items() if name.endswith("VideoMemoryAttention"))
+    config = cls(**fields)
+    config.memory_attention_rope_feat_sizes = [4, 3]  # SAM 3's makes it of the image's size
+    q, k = (normal(1, 2, 12, 16, seed=n) for n in (0, 1))
+    cos, sin = rotary(config)(q, attention.precompute_positions(config))
+    turned = next(file[name] for name in APPLIED if name in file)(q, k, cos, sin)
+    by_token = {name: x.transpose(1, 2).numpy() for name, x in (("q", q), ("k", k))}
+    return fields, weighed(*turned) | by_token | {"pos": row_major(3, 4)(12)[None]}
+
+
+MEMORIES = "edgetam_video", "sam2_video", "sam3_tracker_video"
+APPLIED = "apply_rotary_pos_emb_2d", "apply_rotary_pos_emb_2d_self_attn"
 # The part whose attention that is, of models whose first part with an encoding is another one.
-PARTS = {"esmfold2": "atom_encoder"}
+PARTS = {"esmfold2": "atom_encoder"} | dict.fromkeys(MEMORIES, "memory_attention")
 CALLED = {
-    "esmfold2": atoms,
+    "esmfold2": atoms, **dict.fromkeys(MEMORIES, memory),
     "efficientloftr": efficient_loftr, "levit": levit, "lightglue": lightglue, "longt5": longt5,
     "seamless_m4t_v2": seamless_speech,
     "gemma4_vision": gemma4_vision,

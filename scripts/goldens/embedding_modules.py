@@ -516,6 +516,7 @@ ADDED: dict[str, dict[str, Callable[[Any], Added]]] = {
         for kind in (
             "d_fine",
             "deimv2",
+            "pp_doclayout_v2",
             "pp_doclayout_v3",
             "pp_doclayout_v4",
             "rt_detr",
