@@ -14,7 +14,7 @@ the second run are those before a rotation, and the logits of the first are what
 Fields of positions keep the values of the type's default config, or are those of SETTINGS.
 
 Writes tests/goldens/huggingface/proofs.json, the small config and the error of ours of each type,
-and proofs.npz, queries, keys and weights of the first layer of each kind. The defaults of a type
+and proofs_N.npz, queries, keys and weights of the first layer of each kind. The defaults of a type
 that is new go to types.json, of which the tests and the page know it.
 """
 
@@ -45,9 +45,9 @@ ROOT = pathlib.Path(__file__).parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "scripts")]
 
 from goldens.config_changes import changes  # noqa: E402
+from goldens.frozen import FOLDER, read, save  # noqa: E402
 from goldens.golden import reset  # noqa: E402
 
-FOLDER = ROOT / "tests" / "goldens" / "huggingface"
 TIME, IDS = 9, 61
 CLOSE, SEEN = 2e-5, 1e-3  # the largest error of ours; the least that a wrong config must differ
 # Names of sizes, and what they are in a small model.
@@ -90,6 +90,9 @@ SPECIAL: dict[str, dict[str, Any]] = {
     "cosmos3_edge_text": {"rope_parameters": INTERLEAVED},
     "ernie4_5_vl_moe_text": {"moe_intermediate_size": [16, 16],
                              "rope_parameters": {"mrope_section": [3, 3, 2]}},
+    "jetmoe": {"kv_channels": 16},
+    **{kind: {"global_head_dim": 32}  # other than that of layers with a window
+       for kind in ("embedding_gemma2_text", "gemma4_text", "gemma4_unified_text")},
     "glm5_next_text": {"qk_rope_head_dim": 0, "qk_head_dim": 8, "head_dim": 8},
     "gemma3n_text": {"num_kv_shared_layers": 0},
     "dots3_note_text": {
@@ -283,8 +286,9 @@ def inputs_of(model, cls_config) -> tuple[dict[str, Any], np.ndarray]:
         name = "inputs_embeds" if "inputs_embeds" in taken else next(iter(taken))
         inputs[name] = torch.randn(1, TIME, width, generator=torch.Generator().manual_seed(0))
     rope = getattr(cls_config, "rope_parameters", None) or {}
-    if "mrope_section" in rope and "position_ids" in taken:
-        pos = torch.stack([pos, pos // 3, pos % 3])
+    sections = "mrope_section" in rope and "position_ids" in taken
+    if sections or cls_config.model_type == "neomme":
+        pos = torch.stack([pos, pos // 3, pos % 3][0 if sections else 1 :])
         inputs["position_ids"] = pos
         pos = pos.permute(1, 2, 0)
     if "use_cache" in taken:
@@ -459,25 +463,27 @@ def pictures(kind: str, cls: type[PretrainedConfig]) -> list[tuple[dict, dict]]:
     for image in (None, (height // patch + 1, width // patch + 2)):
         more = {}
         if image is not None:
-            if "interpolate_pos_encoding" not in inspect.signature(model.forward).parameters:
-                break
-            more, height, width = (
-                {"interpolate_pos_encoding": True},
-                image[0] * patch,
-                image[1] * patch,
-            )
+            height, width = image[0] * patch, image[1] * patch
+            name = "interpolate_pos_encoding"  # without it a model reads every size, or this alone
+            more = {name: True} if name in inspect.signature(model.forward).parameters else {}
         generator = torch.Generator().manual_seed(0)
         pixels = torch.randn(1, channels, height, width, generator=generator)
         outputs: list[Any] = []
         keep = lambda kept, module, args, output: kept.append(output)
         hook = parent.register_forward_hook(functools.partial(keep, outputs))
-        with torch.no_grad():
-            weight = table.clone()
-            model(pixels, **more)
-            table.zero_()
-            model(pixels, **more)
-            table.copy_(weight)
-        hook.remove()
+        try:
+            with torch.no_grad():
+                weight = table.clone()
+                model(pixels, **more)
+                table.zero_()
+                model(pixels, **more)
+                table.copy_(weight)
+        except (RuntimeError, ValueError):
+            if image is None or more:
+                raise
+            break
+        finally:
+            hook.remove()
         with_table, without = (o[0] if isinstance(o, tuple) else o for o in outputs)
         code_TD = (with_table - without)[0].reshape(-1, weight.shape[-1])
         code_TD = code_TD[code_TD.abs().sum(-1) > 0].numpy()  # registers have no position
@@ -525,7 +531,8 @@ def proved(kind: str, cls: type[PretrainedConfig], **more: Any) -> tuple[dict, d
     error = layers_gap(answer, arrays, pos, causal)
     other = make("rope" if answer == make("nope") else "nope")
     control = layers_gap(other, arrays, pos[..., 0] if pos.ndim == 3 else pos, causal)
-    note = {"type": kind, "config": fields, "causal": causal, "axes": pos.ndim - 1}
+    axes = pos.shape[2] if pos.ndim == 3 else 1
+    note = {"type": kind, "config": fields, "causal": causal, "axes": axes}
     return note | {"error": error, "control": control}, frozen(config, arrays)
 
 
@@ -560,11 +567,12 @@ def score_rows(
     kind: str, fields: dict[str, Any], layers: dict[int, dict[str, np.ndarray]]
 ) -> list[tuple[dict, dict]]:
     """What is noted of a type's attention: a row for each layer of other shapes."""
-    from goldens.compared import scores_gap
+    from goldens.attention_modules import PARTS
+    from goldens.compared import answer_of, scores_gap
 
-    from posenc_jax import make, parts_from_huggingface
+    from posenc_jax import make
 
-    answer = next(iter(parts_from_huggingface(fields).values()))
+    answer = answer_of(fields, PARTS.get(kind))
     rows, shapes = [], set()
     for n, arrays in layers.items():
         shape = tuple(x.shape for x in arrays.values())
@@ -574,6 +582,7 @@ def score_rows(
         error = scores_gap(answer, n, arrays)
         still = {name: x for name, x in arrays.items() if "/" not in name}
         note = {"case": f"{kind} {n}", "type": kind, "config": fields, "layer": n, "error": error}
+        note |= {"part": PARTS[kind]} if kind in PARTS else {}
         control = scores_gap(make("nope"), n, still)
         rows.append((note | {"control": control}, arrays))
     if not rows:
@@ -583,10 +592,8 @@ def score_rows(
 
 def added_codes(kind: str, cls: type[PretrainedConfig]) -> list[tuple[dict, dict]]:
     """What a type adds to patches, points or frames, in each of its settings."""
-    from goldens.compared import code_gap
+    from goldens.compared import answer_of, code_gap
     from goldens.embedding_modules import ADDED
-
-    from posenc_jax import parts_from_huggingface
 
     rows = []
     for setting, function in ADDED[kind].items():
@@ -594,10 +601,11 @@ def added_codes(kind: str, cls: type[PretrainedConfig]) -> list[tuple[dict, dict
         arrays = {"pos": added.pos, "code": added.code.numpy()}
         arrays |= {f"params/{name}": table.numpy() for name, table in added.params.items()}
         fields = {"model_type": kind, **added.config}
-        answer = next(iter(parts_from_huggingface(fields).values()))
-        error = code_gap(answer, arrays)
+        error = code_gap(answer_of(fields, added.part, added.image), arrays)
         case = f"{kind} {setting}".strip()
-        rows.append(({"case": case, "type": kind, "config": fields, "error": error}, arrays))
+        note = {"case": case, "type": kind, "config": fields, "error": error}
+        more = {"part": added.part, "image": added.image}
+        rows.append((note | {name: x for name, x in more.items() if x is not None}, arrays))
     return rows
 
 
@@ -650,15 +658,14 @@ def prove_inputs(
     notes, files = merged(notes, files, chosen, name)
     lines = ",\n".join(json.dumps(note) for note in notes)
     (FOLDER / f"{name}.json").write_text(f"[\n{lines}\n]\n")
-    np.savez_compressed(FOLDER / f"{name}.npz", **files)
+    save(name, files)
 
 
 def merged(notes: list, files: dict, chosen: list[str], name: str = "proofs") -> tuple[list, dict]:
     """What is proved now, and what was before of types that were not chosen."""
     older = json.loads((FOLDER / f"{name}.json").read_text())
     kept = {note["case"] for note in older if note["type"] not in chosen}
-    with np.load(FOLDER / f"{name}.npz") as arrays:
-        same = {name: arrays[name] for name in arrays.files if name.split("/")[0] in kept}
+    same = {key: array for key, array in read(name).items() if key.split("/")[0] in kept}
     rows = [note for note in older if note["case"] in kept] + notes
     return sorted(rows, key=lambda note: note["case"]), same | files
 
@@ -746,6 +753,14 @@ def main() -> None:
     chosen = arguments.only.split(",") if arguments.only else sorted(classes)
     if absent := sorted({*chosen} - {*classes}):
         flags.error(f"--only: transformers {transformers.__version__} has no {', '.join(absent)}")
+
+    def having(place: str, functions: dict[str, Any]) -> list[str]:
+        """The chosen types that have a function, which is made for each by hand."""
+        absent = [kind for kind in chosen if kind not in functions]
+        if arguments.only and absent:
+            flags.error(f"--only: add a function for {', '.join(absent)} to {place}")
+        return [kind for kind in chosen if kind in functions]
+
     if arguments.tables:
         shapes = {}
         for kind in chosen:
@@ -770,13 +785,14 @@ def main() -> None:
     if arguments.codes:
         from goldens.embedding_modules import ADDED
 
-        prove_inputs([kind for kind in chosen if kind in ADDED], classes, "codes", arguments)
+        watched = having("ADDED of scripts/goldens/embedding_modules.py", ADDED)
+        prove_inputs(watched, classes, "codes", arguments)
         return
     if arguments.scores:
         from goldens.attention_modules import CALLED, WATCHED
 
-        watched = [kind for kind in chosen if kind in {**WATCHED, **CALLED}]
-        prove_inputs(watched, classes, "scores", arguments)
+        place = "WATCHED or CALLED of scripts/goldens/attention_modules.py"
+        prove_inputs(having(place, {**WATCHED, **CALLED}), classes, "scores", arguments)
         return
     notes, files = [], {}
     for kind in chosen:
@@ -806,7 +822,7 @@ def main() -> None:
             notes, files = merged(notes, files, chosen)
         rows = ",\n".join(json.dumps(note) for note in notes)
         (FOLDER / "proofs.json").write_text(f"[\n{rows}\n]\n")
-        np.savez_compressed(FOLDER / "proofs.npz", **files)
+        save("proofs", files)
 
 
 if __name__ == "__main__":

@@ -53,6 +53,14 @@ WORDS = {
     "mrope_by_channel": "`mrope` by channel",
     "paired_by_axis": "pairs within an axis",
     "rope_3d_by_channel": "three axes by channel",
+    "class_offsets": "table of offsets with rows for a class token",
+    "of_middles": "of the middles of patches",
+    "moved_grid": "`learned_grid` a little before the middles",
+    "absolute_offsets": "table of distances",
+    "standardized_sines": "sines of a mean of 0",
+    "over_heads": "along all heads",
+    "by_directions": "learned directions",
+    "paired_across": "",
 }
 
 

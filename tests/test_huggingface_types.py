@@ -5,6 +5,7 @@ config, as transformers 5.24 makes it.
 """
 
 import json
+import re
 from functools import partial
 from typing import Any
 
@@ -24,19 +25,38 @@ from posenc_jax import (
     per_layer,
     weights,
 )
+from posenc_jax.combinators import by_order
+from posenc_jax.encodings.by_layer import chunked
 from posenc_jax.huggingface.box_readers import box_tables
+from posenc_jax.huggingface.fields import POSITIONAL, Fields
+from posenc_jax.huggingface.offset_readers import class_offsets
 from posenc_jax.huggingface.own_readers import inside_scale
 from posenc_jax.huggingface.picture_readers import on_axes
-from posenc_jax.huggingface.rotary_parts import louder_by_count, on_channels, with_factors
+from posenc_jax.huggingface.point_readers import by_directions, over_heads
+from posenc_jax.huggingface.reading import read_all, row_of
+from posenc_jax.huggingface.rotary_parts import (
+    louder_by_count,
+    on_channels,
+    paired_across,
+    with_factors,
+)
+from posenc_jax.huggingface.rows import Parts
+from posenc_jax.huggingface.series_readers import standardized_sines
 from posenc_jax.huggingface.types import ROWS
 from posenc_jax.layout import full, layout
 from posenc_jax.options import FieldError
-from scripts.goldens.compared import code_gap, grid_gap, input_gap, layers_gap, scores_gap
+from scripts.goldens.compared import (
+    answer_of,
+    code_gap,
+    grid_gap,
+    input_gap,
+    layers_gap,
+    scores_gap,
+)
 from scripts.goldens.config_changes import changes
-from tests.support import ROOT
+from scripts.goldens.frozen import FOLDER, read
 from tests.support.catalogue import gap
 
-FOLDER = ROOT / "tests" / "goldens" / "huggingface"
 TYPES = json.loads((FOLDER / "types.json").read_text())
 PROOFS = json.loads((FOLDER / "proofs.json").read_text())
 INPUTS = json.loads((FOLDER / "inputs.json").read_text())
@@ -44,6 +64,7 @@ PICTURES = json.loads((FOLDER / "pictures.json").read_text())
 CODES = json.loads((FOLDER / "codes.json").read_text())
 SCORES = json.loads((FOLDER / "scores.json").read_text())
 TABLES = json.loads((FOLDER / "tables.json").read_text())
+MEMORIES = "edgetam_video", "sam2_video", "sam3_tracker_video"
 # Types whose default config no model was released with: widths of heads that do not pair or fit.
 UNRELEASED = {
     "glm4_moe", "glm4v_moe", "glm4v_moe_text", "glm_ocr", "glm_ocr_text", "qwen3_omni_moe",
@@ -69,7 +90,7 @@ def test_every_type_has_an_answer():
     whole = [next(iter(parts.values())) for parts in answers.values() if len(parts) == 1]
     encodings = sum(isinstance(answer, Encoding) for answer in whole)
     reasons = {part for parts in answers.values() for part in parts.values() if type(part) is str}
-    assert encodings >= 462
+    assert encodings >= 473
     assert all("\n" not in reason and len(reason) > 10 for reason in reasons)
     assert not [kind for kind, parts in answers.items() if not parts]
 
@@ -120,19 +141,45 @@ def test_changes_of_defaults_are_told():
     )
 
 
+# Fields of models of parts whose names are of positions, and which are not of any part's.
+NOT_OF_A_PART = {
+    ("blt", "local_attention_window_len"),  # of the patcher, whose own config says it
+    ("esmfold2", "num_relative_residx_bins"), ("esmfold2", "num_relative_chain_bins"),  # of pairs
+    ("granite_speech", "window_size"), ("granite_speech_plus", "window_size"),  # of the projector
+    ("pocket_tts_audio_tokenizer", "sliding_window"),  # of its two parts, which say it
+    ("pp_doclayout_v2", "layer_types"), ("pp_doclayout_v3", "layer_types"),  # of convolutions
+    ("qwen2_5_omni_thinker", "position_id_per_seconds"),  # of the tokens' numbers
+    ("seamless_m4t", "t2u_max_position_embeddings"),  # of sines, which have no last row
+    ("seamless_m4t_v2", "t2u_max_position_embeddings"),
+    ("zoedepth", "num_relative_features"),  # of depths
+    *((kind, "memory_attention_rope_dropout") for kind in MEMORIES),
+}  # fmt: skip
+
+
+def test_models_of_parts_have_no_field_of_positions_that_no_part_reads():
+    """A part that attends by a field of the whole model is among its parts."""
+    unread = set()
+    for kind, fields in TYPES.items():
+        if isinstance(row_of(kind, ROWS), Parts) and kind not in UNRELEASED:
+            config = Fields({**fields, "model_type": kind})
+            read_all(config, kind, ROWS)
+            told = {name for name, value in config.fields.items() if value not in (None, False)}
+            named = {name for name in told - config.read if POSITIONAL.search(name)}
+            unread |= {(kind, name) for name in named if not isinstance(fields[name], dict)}
+    assert unread == NOT_OF_A_PART
+
+
 # BLT sets a window for its encoder.
 OTHER_DEFAULTS = {("blt", "encoder_config")}
 
 
 def model_of(case):
     """The frozen arrays of a small model, and the positions of its tokens."""
-    with np.load(FOLDER / "proofs.npz") as file:
-        start = f"{case['case']}/"
-        arrays = {n.removeprefix(start): file[n] for n in file.files if n.startswith(start)}
+    arrays = read("proofs", case["case"])
     time = next(iter(arrays.values())).shape[1]
     pos_T = np.arange(time)
-    three = np.stack([pos_T, pos_T // 3, pos_T % 3], -1)
-    return arrays, (pos_T if case["axes"] == 1 else three)[None]
+    several = np.stack([pos_T, pos_T // 3, pos_T % 3][-case["axes"] :], -1)
+    return arrays, (pos_T if case["axes"] == 1 else several)[None]
 
 
 @pytest.mark.thorough(after=6)
@@ -160,8 +207,7 @@ def test_weights_that_are_nan_in_any_layer_are_no_proof():
 
 def test_what_models_add_at_their_input():
     """The rows of its table that a small model of transformers reads, or its sines, frozen."""
-    with np.load(FOLDER / "inputs.npz") as file:
-        codes = {name.removesuffix("/code"): file[name] for name in file.files}
+    codes = {name.removesuffix("/code"): array for name, array in read("inputs").items()}
     seen = 0
     for case in INPUTS:
         answers = parts_from_huggingface(case["config"])
@@ -180,8 +226,8 @@ def test_what_models_add_at_their_input():
 )
 def test_what_models_add_to_patches(case):
     """Tables of small models of transformers at their own size and resized, frozen."""
-    with np.load(FOLDER / "pictures.npz") as file:
-        table, code = (file[f"{case['case']}/{name}"] for name in ("table", "code"))
+    arrays = read("pictures", case["case"])
+    table, code = arrays["table"], arrays["code"]
     (answer,) = parts_from_huggingface(case["config"]).values()
     assert isinstance(answer, Encoding)
     image = tuple(case["image"]) if case["image"] else None
@@ -190,20 +236,28 @@ def test_what_models_add_to_patches(case):
     assert grid_gap(answer, table, turned, image) > 1e-2, "control: two patches in the other order"
 
 
-def arrays_of(case, name="scores.npz"):
-    """What is frozen of a layer of a small model: queries, keys, weights, positions, parameters."""
-    with np.load(FOLDER / name) as file:
-        start = f"{case['case']}/"
-        return {n.removeprefix(start): file[n] for n in file.files if n.startswith(start)}
+@pytest.mark.parametrize(
+    ("name", "right", "wrong"),
+    [
+        ("dinov2", "bicubic", "bicubic_antialiased"),
+        ("dinov2_with_registers", "bicubic_antialiased", "bicubic"),
+    ],
+)
+def test_dinov2_resizes_its_table_by_its_own_kernel(name, right, wrong):
+    case = next(case for case in PICTURES if case["case"] == f"{name} 5x6")
+    arrays, answer = read("pictures", case["case"]), from_huggingface(case["config"])
+    for resize in (right, wrong, "bilinear", "corners"):
+        other = make("learned_grid", **{**answer.options, "resize": resize})
+        apart = grid_gap(other, arrays["table"], arrays["code"], (5, 6))
+        assert apart < 2e-5 if resize == right else apart > 1e-1, resize
 
 
 @pytest.mark.thorough(after=2)
 @pytest.mark.parametrize("case", SCORES, ids=[case["case"].replace(" ", "_") for case in SCORES])
 def test_scores_with_parameters_and_of_patches(case):
     """Attention of small models of transformers with their parameters of positions, frozen."""
-    answer = next(iter(parts_from_huggingface(case["config"]).values()))
-    assert isinstance(answer, Encoding)
-    arrays = arrays_of(case)
+    answer = answer_of(case["config"], case.get("part"))
+    arrays = read("scores", case["case"])
     assert scores_gap(answer, case["layer"], arrays) < 2e-5
     plain = {name: x for name, x in arrays.items() if "/" not in name}
     assert scores_gap(make("nope"), case["layer"], plain) > 1e-3, "control"
@@ -213,8 +267,8 @@ def test_scores_with_parameters_and_of_patches(case):
 @pytest.mark.parametrize("case", CODES, ids=[case["case"].replace(" ", "_") for case in CODES])
 def test_what_models_add_to_points_patches_and_frames(case):
     """Sines, tables and Fourier features of small modules of transformers, frozen."""
-    answer = next(iter(parts_from_huggingface(case["config"]).values()))
-    arrays = arrays_of(case, "codes.npz")
+    answer = answer_of(case["config"], case.get("part"), case.get("image"))
+    arrays = read("codes", case["case"])
     assert code_gap(answer, arrays) < 2e-5
     other = np.roll(arrays["pos"], 1, axis=0)
     if arrays["pos"].ndim == 2:  # columns for rows, or past a table of another shape NaN
@@ -230,6 +284,9 @@ SLOW: dict[str, Any] = {
 HALVES = {"pairing": "half"}
 # Axis and buckets of the small LayoutLMv2's biases, and of the top of boxes.
 SIDES = {"buckets": 10, "distance": 20}
+# The pairs of ESMFold2's small model, and its window.
+ATOM_PAIRS = {"sections": (2, 2, 2, 4), "bases": (15.0, 15.0, 15.0, 1e4), "pairing": "half"}
+near_atoms = lambda: by_order(make("window", distance=4))
 BINS = [(0, {"buckets": 8, "distance": 6}), (1, SIDES), (4, SIDES)]
 TOP = (2, SIDES)
 latent = partial(on_channels, channels=8, last=True)
@@ -239,7 +296,7 @@ grows = louder_by_count
 def score_case(name):
     """The config, layer and arrays of a frozen case."""
     case = next(case for case in SCORES if case["case"] == name)
-    return case["config"], case["layer"], arrays_of(case)
+    return case["config"], case["layer"], read("scores", case["case"])
 
 
 @pytest.mark.thorough(after=2)
@@ -286,6 +343,21 @@ def score_case(name):
             lambda: chain(*(on_axes(make("t5", **sizes), n) for n, sizes in [*BINS[:2], TOP])),
         ),
         ("layoutlmv3 0", lambda: chain(*(on_axes(make("t5", **sizes), n) for n, sizes in BINS))),
+        # rows and columns by turns with the frequencies of rope, in layers with a window the short
+        # ones; pairs are those of all heads together; the first pairs are channels k and k + C/2
+        ("efficientloftr 0", lambda: make("nd_rope", bases=(1e2,), order="alternate")),
+        ("efficientloftr 0", lambda: over_heads(make("axial", base=1e2, pairing="interleaved"))),
+        ("esmfold2 0", lambda: chain(make("nd_rope", **ATOM_PAIRS), near_atoms())),
+        ("esmfold2 0", lambda: paired_across(make("nd_rope", **ATOM_PAIRS))),
+        # points are (row, column): with x and y exchanged
+        # SAM 2's memory turns by the column first
+        ("sam2_video 0", lambda: make("axial", base=100.0, pairing="interleaved")),
+        ("lightglue 0", lambda: on_axes(by_directions(), (1, 0))),
+        # buckets of all keys, without the window
+        ("longt5 0", lambda: make("t5", buckets=8, distance=6, scaled=False)),
+        # keys of other chunks are hidden; the mask is not a number that is added
+        ("seamless_m4t_v2 0", lambda: make("shaw", distance=3, ahead=1)),
+        ("seamless_m4t_v2 0", lambda: chain(make("shaw", distance=3, ahead=1), chunked(3, 2))),
         # other frequencies for the two channels of a pair: no rotation
         ("vjepa2 0", lambda: make("mrope", base=1e4, pairing="interleaved")),
     ],
@@ -303,6 +375,98 @@ def test_scores_that_are_easily_mistaken(name, wrong):
     fits = lambda name, x: (f"[{name.partition('/')[2].split()[0]!r}]", x.shape) in ours
     fitting = {n: x for n, x in arrays.items() if "/" not in n or fits(n, x)}
     assert scores_gap(encoding, layer, fitting) > 1e-3
+
+
+@pytest.mark.parametrize(
+    ("name", "change"),
+    [
+        # rows of the class token as a query and as a key exchanged
+        ("beit 0", lambda table: table[[*range(49), 50, 49, 51]]),
+        # offsets the other way: a key's less a query's
+        ("beit 0", lambda table: table[[*range(48, -1, -1), 49, 50, 51]]),
+        ("data2vec-vision 0", lambda table: table[[*range(48, -1, -1), 49, 50, 51]]),
+        # LeViT's table column by column
+        ("levit 0", lambda table: table.reshape(4, 4, -1).swapaxes(0, 1).reshape(16, -1)),
+    ],
+)
+def test_tables_of_offsets_are_read_in_the_order_of_the_model(name, change):
+    config, layer, arrays = score_case(name)
+    assert scores_gap(from_huggingface(config), layer, arrays) < 2e-5
+    other = {n: change(x) if n.startswith("params/") else x for n, x in arrays.items()}
+    assert scores_gap(from_huggingface(config), layer, other) > 1e-3
+
+
+@pytest.mark.parametrize(
+    ("name", "wrong"),
+    [
+        # a picture that is not square reads a part of a square, and is not stretched
+        ("radio 3x6", lambda: make(
+            "learned_grid", rows=8, columns=8, image_rows=3, image_columns=6, resize="bilinear"
+        )),
+        # corners of the table are corners of the picture
+        ("vilt picture 3x5", lambda: make(
+            "learned_grid", rows=4, columns=4, prefix=1, image_rows=3, image_columns=5,
+            resize="bilinear",
+        )),
+        # Deformable DETR's are of the middles of patches, RT-DETR's of their numbers
+        ("deformable_detr", lambda: make(
+            "sinusoidal_2d", pairing="interleaved", normalized=True
+        )),
+        ("detr", lambda: make("sinusoidal_2d", pairing="interleaved")),
+        ("rt_detr", lambda: make("sinusoidal_2d", base=50.0, pairing="interleaved")),
+        # a picture of another size is a tenth of a patch larger
+        ("hy_v4_vl_vision 3x6", lambda: make(
+            "learned_grid", rows=4, columns=4, prefix=1, image_rows=3, image_columns=6,
+            resize="bilinear",
+        )),
+        # less the mean of all patches
+        ("patchtst sincos", lambda: make("sinusoidal")),
+        ("patchtst sincos", lambda: standardized_sines(10)),
+        # the slowest wave has the longest period itself
+        ("timesfm", lambda: make("sinusoidal", base=100.0, pairing="half")),
+    ],
+)  # fmt: skip
+def test_what_is_added_and_easily_mistaken(name, wrong):
+    assert code_gap(wrong(), read("codes", name)) > 1e-3
+
+
+@pytest.mark.parametrize(
+    ("fields", "line"),
+    [
+        ({"temperature_width": 10.0}, r"temperature_width: 10.0 is not one of: 20.0"),
+        ({"sine_position_embedding_scale": 3.0}, r"sine_position_embedding_scale: 3.0 is not"),
+    ],
+)
+def test_other_sines_of_dab_detr_are_refused(fields, line):
+    with pytest.raises(FieldError, match=line):
+        parts_from_huggingface({"model_type": "dab-detr", **fields})
+
+
+def test_windows_and_frequencies_of_neomme_are_those_of_the_type_of_layer():
+    """Plausible wrong answers for its frozen layers, one with a window and one without."""
+    case = next(case for case in PROOFS if case["case"] == "neomme")
+    arrays, pos = model_of(case)
+    answer = from_huggingface(case["config"])
+    near, far = answer.options["parts"][0], answer.options["parts"][-1]
+    typed = answer.options["parts"]
+    each = lambda layer: per_layer([layer if part == near else part for part in typed])
+    assert layers_gap(each(near), arrays, pos, False) < 2e-5
+    hidden = by_order(make("window", distance=4))
+    turned = {"order": "alternate", "pairing": "half"}
+    for wrong in (
+        chain(make("nd_rope", **turned), hidden),  # an axis has all frequencies of its own
+        chain(on_axes(make("nd_rope", ladders="head", **turned), (1, 0)), hidden),
+        make("nd_rope", ladders="head", **turned),  # no window
+        chain(far, hidden),  # a part of the head, at the other base
+    ):
+        assert layers_gap(each(wrong), arrays, pos, False) > 1e-3
+    config = {"model_type": "neomme", "num_hidden_layers": 4, "sliding_window": 8}
+    windows = [
+        re.search(r"distance=(\d+)", repr(part)) for part in layers(from_huggingface(config), 4)
+    ]
+    assert [match and int(match[1]) for match in windows] == [8, 1024, 8, None]
+    listed = {**config, "per_layer_config": {"00": {"sliding_window": 3}}}
+    assert "distance=3)" in repr(layers(from_huggingface(listed), 1)[0])
 
 
 def test_learned_factors_are_refused_for_scalings_that_do_not_have_them():
@@ -459,6 +623,11 @@ LATENT = {"qk_rope_head_dim": 8, "qk_nope_head_dim": 8}
             {"model_type": "blt_global_transformer", **WIDE, "rope_theta": 1e4},
             ("interleaved", 1, HEAD), ("half", 1, HEAD),
         ),
+        (
+            {"model_type": "openai_privacy_filter", **WIDE,
+             "rope_parameters": {"rope_type": "default", "rope_theta": 1e4}},
+            ("interleaved", 1, HEAD), ("half", 1, HEAD),
+        ),
         # `rotary_dim` is not read
         (
             {"model_type": "minimax_m3_vl_text", **WIDE, "rope_theta": 1e4, "rotary_dim": 8},
@@ -488,14 +657,64 @@ def test_rotations_that_are_easily_mistaken(config, right, wrong):
 def test_defaults_that_are_not_the_released_form():
     for kind in ("zamba2", "granitemoehybrid", "beit", "data2vec-vision"):
         assert from_huggingface({"model_type": kind}) == make("nope"), kind
-    released = {"model_type": "beit", "use_shared_relative_position_bias": True}
-    with pytest.raises(FieldError, match=r"'beit' needs Swin's bias"):
-        from_huggingface(released)
+    for kind in ("beit", "data2vec-vision"):  # as microsoft/beit-base-patch16-224
+        released = {"model_type": kind, "use_relative_position_bias": True, "image_size": 224}
+        assert from_huggingface(released) == class_offsets(14, 14)
+        wide = {**released, "image_size": [224, 448]}
+        with pytest.raises(FieldError, match=r"image_size: 14 x 28 patches are no square"):
+            from_huggingface(wide)
     rope = {"model_type": "granitemoehybrid", "position_embedding_type": "rope",
             "layer_types": ["mamba", "attention"]}  # fmt: skip
     assert layers(from_huggingface(rope), 2)[1] == make("rope")
     table = from_huggingface({"model_type": "esm"})
     assert repr(table) == "from_row(learned(length=1026), 2)"
+
+    assert from_huggingface({"model_type": "falcon"}) == make("rope")
+    first = from_huggingface({"model_type": "falcon", "alibi": True})  # as Falcon-RW-1B
+    assert first == inside_scale(make("alibi"))
+
+
+def test_deepseek_v4_is_not_taken_for_another_deepseek():
+    """Its keys are compressed, and turned back in the output: no rope on the last channels."""
+    latent = {**LATENT, "rope_parameters": {"rope_type": "default", "rope_theta": 1e4}}
+    reason = r"'deepseek_v4' keys stand for compressed blocks .* the output back"
+    with pytest.raises(FieldError, match=reason):
+        from_huggingface({"model_type": "deepseek_v4", **latent})
+    assert isinstance(from_huggingface({"model_type": "deepseek_v3", **latent}), Encoding)
+
+
+@pytest.mark.parametrize(
+    ("kind", "count"),
+    [("musicflamingo", 3), ("grounding-dino", 3), ("mm-grounding-dino", 3), ("pe_audio", 2),
+     ("vision-text-dual-encoder", 2)],
+)  # fmt: skip
+def test_the_encoding_of_one_part_is_not_that_of_the_model(kind, count):
+    with pytest.raises(FieldError, match=f"'{kind}' has several parts: .*text_config"):
+        from_huggingface({"model_type": kind})
+    answers = parts_from_huggingface({"model_type": kind})
+    assert len(answers) == count
+    assert isinstance(answers["text_config"], Encoding), "control: which alone would answer"
+
+
+def test_logits_of_llama_4_grow_by_positions_not_by_places_in_memory():
+    """Under left padding transformers counts the padding; here a prompt is that without it."""
+    config = {"model_type": "llama4_text", **WIDE, "no_rope_layers": [0], "floor_scale": 2,
+              "attn_scale": 0.5}  # fmt: skip
+    encoding, dims, padding = from_huggingface(config), Dims(64, HEADS, HEAD), 3
+    q, k = (jax.random.normal(jax.random.key(n), (1, TIME, HEADS, HEAD)) for n in (0, 1))
+
+    def attend(segment_T, pos_T, q, k):
+        view = frame(encoding, {}, layout(segment_T[None], pos_T[None]), dims, form="dense")
+        return np.asarray(weights(q, k, view.layer(0)))
+
+    real = TIME - padding
+    alone = attend(np.ones(real, int), np.arange(real), q[:, padding:], k[:, padding:])
+    segment_T = np.repeat([0, 1], [padding, real])
+    padded = attend(segment_T, np.maximum(np.arange(TIME) - padding, 0), q, k)
+    by_place = attend(segment_T, np.arange(TIME), q, k)
+    inside = np.s_[..., padding:, padding:]
+    assert gap(padded[inside], alone) < 1e-6
+    assert gap(by_place[inside], alone) > 1e-3, "control: as transformers"
 
 
 def test_layers_without_attention_refuse_it():

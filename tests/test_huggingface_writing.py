@@ -1,5 +1,6 @@
 """The fields that `to_huggingface` writes: `from_huggingface` reads the same encoding from them."""
 
+import itertools
 import json
 import random
 
@@ -20,6 +21,7 @@ from posenc_jax import (
 )
 from posenc_jax.huggingface.fields import HEAD, HEADS, LAYERS, WIDTH
 from posenc_jax.huggingface.normal_form import close
+from posenc_jax.huggingface.offset_readers import class_offsets
 from posenc_jax.huggingface.rows import Absent, Parts, Reader, Seq2Seq
 from posenc_jax.huggingface.types import ROWS
 from posenc_jax.huggingface.writing import OWN
@@ -247,6 +249,23 @@ def test_methods_have_equal_frames(encoding, kind):
         other = from_huggingface({"num_hidden_layers": COUNT} | changed(fields, numbers[0]))
         apart = zip(attends(encoding), attends(other), strict=True)
         assert max(gap(*pair) for pair in apart) > 1e-3, "control: one field is another"
+
+
+def test_beit_has_a_field_for_each_of_its_tables():
+    parts = {
+        "use_absolute_position_embeddings": make("learned_grid", rows=4, columns=4, prefix=1),
+        "use_shared_relative_position_bias": class_offsets(4, 4, shared=True),
+        "use_relative_position_bias": class_offsets(4, 4),
+    }
+    for names in itertools.product((False, True), repeat=3):
+        chosen = [part for on, part in zip(names, parts.values(), strict=True) if on]
+        encoding = chain(*chosen) if len(chosen) > 1 else (chosen or [make("nope")])[0]
+        for kind in ("beit", "data2vec-vision"):
+            fields = to_huggingface(encoding, kind)
+            assert [fields[name] for name in parts] == [*names]
+            assert from_huggingface(fields) == encoding
+    with pytest.raises(FieldError, match=r"encoding: rope\(\) has no field in a config of 'beit'"):
+        to_huggingface(make("rope"), "beit")
 
 
 def leaves(fields):

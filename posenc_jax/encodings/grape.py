@@ -44,7 +44,7 @@ def grape_m(base: Positive = 10_000.0) -> Encoding:
 
     def table(params, pos_BT, dims):
         freq_1F = params["freq_F"].astype(float)[None]
-        turned = rotation.turns(rotation.angles(with_axes(pos_BT), freq_1F))
+        turned = rotation.turns_at(pos_BT, freq_1F)
         return turned, cayley(antisymmetric(params["skew"]))[None, None]
 
     return each_layer(Encoding(init=init, table=table, rotate=turn_in_basis))

@@ -21,17 +21,20 @@ Resize = Literal[
 CUBIC, CUBIC_ANTIALIASED = -0.75, -0.5  # the parameters of PyTorch's cubic kernels
 
 
-def resizing(size: int, entries: int, resize: Resize) -> np.ndarray:
+def resizing(size: int, entries: int, resize: Resize, excess: float = 0.0) -> np.ndarray:
     """The weights of `entries` points of a line at each of `size` points, float64 [size, entries].
 
     Points are middles of equal parts of the line, and an end's point stands for those past it, or
     with "zeros" nothing does; with "corners" the first and the last points of both lie at its ends.
     Antialiased, a point of a smaller line is a mean over all that it stands for. "tiles" repeats
     the entries.
+
+    excess: points that the line is longer than `size`, but for "tiles", "corners", "nearest" and
+      antialiased.
     """
     if resize == "tiles":
         return np.eye(entries)[np.arange(size) % entries]
-    place_S = (np.arange(size) + 0.5) * entries / size - 0.5
+    place_S = (np.arange(size) + 0.5) * entries / (size + excess) - 0.5
     if resize == "corners":
         place_S = np.arange(size) * (entries - 1) / max(size - 1, 1)
     if resize.endswith("antialiased"):

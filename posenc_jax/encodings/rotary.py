@@ -43,11 +43,6 @@ def rope(base: Positive = 10_000.0, pairing: Pairing = "half", values: bool = Fa
     return rotation.turning(lambda head: rotation.ladder(head, base), pairing, turns_values=values)
 
 
-def _check_share(share: float) -> None:
-    """Raises a FieldError for a share outside (0, 1]."""
-    require(0 < share <= 1, "share", share, "must be above 0 and at most 1")
-
-
 @register(
     kind="rotary",
     formula="as rope on the first R = int(share C) channels of a head, theta_k = base^(-2k/R)",
@@ -58,7 +53,7 @@ def partial(share: float = 0.25, base: Positive = 10_000.0, pairing: Pairing = "
 
     FieldError: share outside (0, 1]; later, a share that is 0 channels or odd.
     """
-    _check_share(share)
+    rotation.check_share(share)
 
     def frequencies(head):
         width = int(head * share)
@@ -83,11 +78,10 @@ def p_rope(share: float = 0.75, base: Positive = 10_000.0, pairing: Pairing = "h
 
     FieldError: share outside (0, 1]; later, a share of less than one pair.
     """
-    _check_share(share)
+    rotation.check_share(share)
 
     def frequencies(head):
-        turning = int(head // 2 * share)
-        require(turning > 0, "share", share, f"of the pairs of a head of {head} is none")
+        turning = rotation.pairs_of_share(head, share)
         return np.where(np.arange(head // 2) < turning, rotation.ladder(head, base), 0.0)
 
     return rotation.turning(frequencies, pairing)
@@ -137,10 +131,9 @@ def headwise(
         return {"freq_HF": jnp.asarray(band_HF, float)} if learned else {}
 
     def table(params, pos_BT, dims):
-        turns = lambda freq_HF: rotation.turns(rotation.angles(with_axes(pos_BT), freq_HF))
         if learned:
-            return turns(params["freq_HF"])
-        return by_head(lambda dims: turns(bands(dims)), params, dims, axis=2)
+            return rotation.turns_at(pos_BT, params["freq_HF"])
+        return by_head(lambda dims: rotation.turns_at(pos_BT, bands(dims)), params, dims, axis=2)
 
     return rotation.rotary(pairing, table, init=init, of_heads=None if learned else tell_heads)
 
@@ -249,8 +242,7 @@ def rope_pp(
     """
 
     def table(params, pos_BT, dims):
-        angle_BT1F = rotation.angles(with_axes(pos_BT), rotation.ladder(dims.head, base)[None])
-        cos, sin = rotation.turns(angle_BT1F)
+        cos, sin = rotation.turns_at(pos_BT, rotation.ladder(dims.head, base)[None])
 
         def imaginary_heads(dims):
             head_H = jnp.arange(dims.heads)

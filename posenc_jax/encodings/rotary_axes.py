@@ -41,6 +41,11 @@ def turns_by_axis(pos_A: Sequence[jax.Array], freq_F: np.ndarray, axis_F: np.nda
     return turns(angles_by_axis(pos_A, freq_F, axis_F))
 
 
+def axis_of_halves(pairs: int) -> np.ndarray:
+    """The axis by which each pair turns, the row (0) for the first half, the column (1): [F]."""
+    return np.repeat((0, 1), pairs // 2)
+
+
 def turns_2d(pos_BTA: jax.Array, freq_AHF: jax.Array) -> Turn:
     """Cosines and sines of the angles row * frequency + column * frequency, [B, T, H, F]."""
     pairs = zip(split_axes(pos_BTA, 2), freq_AHF, strict=True)
@@ -78,8 +83,8 @@ def axial(base: Positive = 100.0, pairing: Pairing = "half", bands: Bands = "sam
         return np.concatenate([freq_F[::2], freq_F[0 if bands == "same" else 1 :: 2]])
 
     def table(params, pos_BTA, dims):
-        freq_F, axis_F = frequencies(dims.head), np.repeat((0, 1), dims.head // 4)
-        return turns_by_axis(split_axes(pos_BTA, 2), freq_F, axis_F)
+        freq_F = frequencies(dims.head)
+        return turns_by_axis(split_axes(pos_BTA, 2), freq_F, axis_of_halves(len(freq_F)))
 
     return rotary(pairing, table, frequencies)
 

@@ -15,7 +15,14 @@ from posenc_jax.encoding import Encoding, Walk
 from posenc_jax.encodings.bias import offsets
 from posenc_jax.encodings.card import Count, Positive, register, require
 from posenc_jax.encodings.gated import WALL_STRETCH, affine, by_stretches, no_vector
-from posenc_jax.encodings.rotation import Pairing, ladder, rotary, turns
+from posenc_jax.encodings.rotation import (
+    Pairing,
+    check_share,
+    ladder,
+    pairs_of_share,
+    rotary,
+    turns,
+)
 from posenc_jax.heads import tell_heads
 from posenc_jax.options import FieldError
 
@@ -220,12 +227,11 @@ def mamba3_rope(share: float = 0.5, pairing: Pairing = "interleaved") -> Encodin
 
     FieldError: share outside (0, 1]; later, a share of less than one pair.
     """
-    require(0 < share <= 1, "share", share, "must be above 0 and at most 1")
+    check_share(share)
 
     def init(key, dims):
         angle_key, step_key, bias_key = jax.random.split(key, 3)
-        pairs = int(len(ladder(dims.head, 1.0)) * share)
-        require(pairs > 0, "share", share, f"of the pairs of a head of {dims.head} is none")
+        pairs = pairs_of_share(dims.head, share)
         draw = lambda key, width: dims.model**-0.5 * jax.random.normal(key, (dims.model, width))
         low, high = np.log(0.001), np.log(0.1)
         step_H = jnp.exp(jax.random.uniform(bias_key, (dims.heads,), float, low, high))

@@ -8,7 +8,7 @@ from posenc_jax.backends.pair_rotation import polar
 from posenc_jax.combinators import each_layer
 from posenc_jax.encoding import Encoding
 from posenc_jax.encodings import rotation
-from posenc_jax.encodings.card import Count, Positive, register, with_axes
+from posenc_jax.encodings.card import Count, Positive, register
 from posenc_jax.encodings.rotation import Pairing, Turn
 from posenc_jax.heads import by_head, tell_heads
 
@@ -69,7 +69,7 @@ def fope(
         freq_G = turning_frequencies(dims.head)
         learned_sums = (params["cos"], params["sin"]) if learned else None
         sums = learned_sums or by_head(drawn, params, dims, axis=1)
-        waves = rotation.turns(rotation.angles(with_axes(pos_BT), freq_G[None]))
+        waves = rotation.turns_at(pos_BT, freq_G[None])
         still = [(0, 0)] * 3 + [(0, dims.head // 2 - len(freq_G))]
 
         def summed(wave, sum_HGG, fill):
@@ -110,7 +110,7 @@ def pope(base: Positive = 10_000.0, uniform: bool = False) -> Encoding:
 
     def table(params, pos_BT, dims):
         freq_C = base ** (-np.arange(dims.head) / dims.head)
-        turned = rotation.turns(rotation.angles(with_axes(pos_BT), freq_C[None]))
+        turned = rotation.turns_at(pos_BT, freq_C[None])
         delta_HC = jnp.clip(params["delta_HC"].astype(turned.cos.dtype), -2 * np.pi, 0)
         return turned, rotation.turns(delta_HC[None, None])
 

@@ -3,7 +3,8 @@
 Products have the highest precision: tensor cores would round a rotation to ten bits.
 """
 
-from typing import Literal
+from collections.abc import Callable
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
@@ -23,11 +24,10 @@ from posenc_jax.encodings.card import (
     with_axes,
 )
 from posenc_jax.encodings.rotary_axes import (
+    axial,
     check_quarters,
     crossed,
-    split_axes,
     turns_2d,
-    turns_by_axis,
 )
 from posenc_jax.encodings.rotation import Pairing, Turn, turn
 
@@ -38,6 +38,35 @@ def antisymmetric(raw: jax.Array) -> jax.Array:
     """Antisymmetric matrices, float32 or wider, made of the entries of `raw` above the diagonal."""
     upper = jnp.triu(raw.astype(float), 1)
     return upper - jnp.swapaxes(upper, -1, -2)
+
+
+def turned_blocks(
+    block: int, size: int, draw: Callable, exponents: Callable[[Any, jax.Array], jax.Array]
+) -> Encoding:
+    """An encoding that multiplies blocks of channels by exponentials of antisymmetric matrices.
+
+    Args:
+      block: channels that turn together. FieldError, later: it does not divide a head.
+      size: patches along a side of the trained image; positions of REACH * size and more, and
+        those below 0, give NaN.
+      draw: (key, heads, blocks of a head) -> the parameters of a layer.
+      exponents: (params, pos_BTA) -> the matrices to exponentiate, [B, T, H, blocks, block, block].
+    """
+
+    def blocks_of(head):
+        require(head % block == 0, "block", block, f"does not divide a head of {head} channels")
+        return head // block
+
+    def table(params, pos_BTA, dims):
+        blocks_of(dims.head)
+        pos_BTA = with_axes(pos_BTA, 2).astype(float)
+        held_BT = ((pos_BTA >= 0) & (pos_BTA < REACH * size)).all(axis=-1)
+        matrix = exponentials(exponents(params, jnp.where(held_BT[..., None], pos_BTA, 0)))
+        return jnp.where(held_BT[..., None, None, None, None], matrix, jnp.nan)
+
+    init = lambda key, dims: draw(key, dims.heads, blocks_of(dims.head))
+    rotate = lambda matrix_BTHGUV, x_BTHC, side: each_times(matrix_BTHGUV, x_BTHC)
+    return each_layer(Encoding(init=init, table=table, rotate=rotate))
 
 
 @register(
@@ -64,25 +93,16 @@ def liere(block: Several = 8, size: Several = 14) -> Encoding:
       size: rows and columns of the trained image.
     """
 
-    def check_block(head):
-        require(head % block == 0, "block", block, f"does not divide a head of {head} channels")
-
-    def init(key, dims):
-        check_block(dims.head)
-        shape = 2, dims.heads, dims.head // block, block, block
+    def draw(key, heads, blocks):
+        shape = 2, heads, blocks, block, block
         return {"skew": jax.random.uniform(key, shape, float, 0, 2 * np.pi)}
 
-    def table(params, pos_BTA, dims):
-        check_block(dims.head)
-        pos_BTA = with_axes(pos_BTA, 2).astype(float)
-        held_BT = ((pos_BTA >= 0) & (pos_BTA < REACH * size)).all(axis=-1)
-        part_BTA = jnp.where(held_BT[..., None], pos_BTA, 0) / (size - 1)
+    def exponents(params, pos_BTA):
         skew_AHGUV = antisymmetric(params["skew"])
-        sum_BTHGUV = jnp.einsum("bta,ahguv->bthguv", part_BTA, skew_AHGUV, precision="highest")
-        return jnp.where(held_BT[..., None, None, None, None], exponentials(sum_BTHGUV), jnp.nan)
+        part_BTA = pos_BTA / (size - 1)
+        return jnp.einsum("bta,ahguv->bthguv", part_BTA, skew_AHGUV, precision="highest")
 
-    rotate = lambda matrix_BTHGUV, x_BTHC, side: each_times(matrix_BTHGUV, x_BTHC)
-    return each_layer(Encoding(init=init, table=table, rotate=rotate))
+    return turned_blocks(block, size, draw, exponents)
 
 
 @register(
@@ -117,20 +137,14 @@ def comrope(
     FieldError, later: a block that does not divide a head.
     """
 
-    def init(key, dims):
-        rule = f"does not divide a head of {dims.head} channels"
-        require(dims.head % block == 0, "block", block, rule)
+    def draw(key, heads, blocks):
         generator_key, multiple_key = jax.random.split(key)
-        blocks = dims.head // block
-        params = {"generator": jax.random.normal(generator_key, (dims.heads, blocks, block, block))}
+        params = {"generator": jax.random.normal(generator_key, (heads, blocks, block, block))}
         if commuting == "dependent":
             params["multiple"] = jax.random.normal(multiple_key, (2, blocks))
         return params
 
-    def table(params, pos_BTA, dims):
-        pos_BTA = with_axes(pos_BTA, 2).astype(float)
-        held_BT = ((pos_BTA >= 0) & (pos_BTA < REACH * size)).all(axis=-1)
-        part_BTA = (jnp.where(held_BT[..., None], pos_BTA, 0) + 0.5) / size
+    def exponents(params, pos_BTA):
         raw_HGUV = params["generator"].astype(float)
         skew_HGUV = raw_HGUV - raw_HGUV.swapaxes(-1, -2)
         if commuting == "dependent":
@@ -138,12 +152,11 @@ def comrope(
         else:
             number_1G = np.arange(raw_HGUV.shape[1])[None]
             multiple_AG = jnp.asarray(number_1G % 2 == np.arange(2)[:, None], float)
+        part_BTA = (pos_BTA + 0.5) / size
         angle_BTG = jnp.einsum("bta,ag->btg", part_BTA, multiple_AG, precision="highest")
-        matrix = exponentials(angle_BTG[:, :, None, :, None, None] * skew_HGUV[None, None])
-        return jnp.where(held_BT[..., None, None, None, None], matrix, jnp.nan)
+        return angle_BTG[:, :, None, :, None, None] * skew_HGUV[None, None]
 
-    rotate = lambda matrix_BTHGUV, x_BTHC, side: each_times(matrix_BTHGUV, x_BTHC)
-    return each_layer(Encoding(init=init, table=table, rotate=rotate))
+    return turned_blocks(block, size, draw, exponents)
 
 
 @register(
@@ -164,6 +177,9 @@ def harope(base: Positive = 10_000.0, pairing: Pairing = "interleaved") -> Encod
     FieldError, later: a width of a head that 4 does not divide.
     """
 
+    turns_of_patches = axial(base, pairing).table
+    assert turns_of_patches is not None
+
     def init(key, dims):
         check_quarters(dims.head)
         square = jnp.zeros((dims.heads, dims.head, dims.head), float)
@@ -177,11 +193,8 @@ def harope(base: Positive = 10_000.0, pairing: Pairing = "interleaved") -> Encod
         product = lambda scale_HC: jnp.einsum(
             "hcs,hs,hds->hcd", left_HCC, scale_HC, right_HCC, precision="highest"
         )
-        freq_F = np.tile(rotation.ladder(dims.head // 2, base), 2)
-        axis_F = np.repeat((0, 1), dims.head // 4)
-        turned = turns_by_axis(split_axes(pos_BTA, 2), freq_F, axis_F)
         maps = {"q": product(scale_HC)[None, None], "k": product(1 / scale_HC)[None, None]}
-        return {"turn": turned, **maps}
+        return {"turn": turns_of_patches({}, pos_BTA, dims), **maps}
 
     def rotate(table, x_BTHC, side):
         map_HCC, wide = table[side][0, 0], table[side].dtype

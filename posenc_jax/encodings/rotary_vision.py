@@ -181,7 +181,7 @@ def dinov3(
 
     def table(params, placed, dims):
         pos_A, moved_A = placed
-        freq_F, axis_F = frequencies(dims.head), np.repeat((0, 1), dims.head // 4)
+        freq_F, axis_F = frequencies(dims.head), rotary_axes.axis_of_halves(dims.head // 2)
         if moved_A is not None:
             return rotary_axes.turns_by_axis(moved_A, freq_F, axis_F)
         size_F = np.array(sizes)[axis_F]

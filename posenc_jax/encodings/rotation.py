@@ -147,11 +147,33 @@ def with_length(key, layout: Layout) -> tuple[jax.Array, jax.Array]:
     return with_axes(layout.pos_BT), layout.length_BT
 
 
+def turns_at(pos_BT: jax.Array, freq: np.ndarray | jax.Array) -> Turn:
+    """Cosines and sines of position * frequency; freq: [1|H, F] or [B, T, 1|H, F], as `angles`.
+
+    FieldError: positions of several axes.
+    """
+    return turns(angles(with_axes(pos_BT), freq))
+
+
+def check_share(share: float) -> None:
+    """Raises a FieldError for a share outside (0, 1]."""
+    require(0 < share <= 1, "share", share, "must be above 0 and at most 1")
+
+
+def pairs_of_share(head: int, share: float) -> int:
+    """The number of pairs of a head that a share is, rounded down. FieldError: there is none, or
+    the width of the head is odd.
+    """
+    pairs = int(len(ladder(head, 1.0)) * share)
+    require(pairs > 0, "share", share, f"of the pairs of a head of {head} is none")
+    return pairs
+
+
 def turning(frequencies: Callable[[int], np.ndarray], pairing: Pairing, **hooks) -> Encoding:
     """A rotary encoding without parameters; frequencies: head width -> float64 [F]."""
 
     def table(params, pos_BT, dims):
-        return turns(angles(with_axes(pos_BT), frequencies(dims.head)[None]))
+        return turns_at(pos_BT, frequencies(dims.head)[None])
 
     return rotary(pairing, table, frequencies, **hooks)
 

@@ -52,7 +52,7 @@ def _deberta(config: Fields) -> Encoding:
             raise FieldError((*config.path, "pos_att_type"), reason)
         options = {"buckets": buckets, "distance": distance if distance > 0 else length}
         parts.append(make("deberta", flipped=False, **options))
-    return parts[0] if len(parts) == 1 else chain(*parts, *([] if parts else [make("nope")]))
+    return joined(parts)
 
 
 def _ernie(config: Fields) -> Encoding:
@@ -283,6 +283,11 @@ def _xlnet(config: Fields) -> Encoding:
     return make("transformer_xl", shared=False)
 
 
+def joined(parts: list[Encoding]) -> Encoding:
+    """The parts as one encoding; `nope` where there is none."""
+    return chain(*parts) if len(parts) > 1 else parts[0] if parts else make("nope")
+
+
 def pair(size: int | tuple[int, ...]) -> tuple[int, ...]:
     """(height, width) of a size, which is one number for a square."""
     return (size, size) if isinstance(size, int) else size
@@ -311,19 +316,20 @@ def _dinov3(config: Fields, side: int = 224) -> Encoding:
     )
 
 
-def _beit(config: Fields) -> Encoding | str:
-    """BEiT's flags of positions, all off where the config does not have them."""
-    flags = (
-        "use_relative_position_bias",
-        "use_shared_relative_position_bias",
-        "use_absolute_position_embeddings",
+def _seamless_speech(config: Fields) -> Encoding:
+    """Shaw's keys of SeamlessM4T v2's speech encoder, in chunks of frames."""
+    config.check("position_embeddings_type", "relative_key")
+    keys = make(
+        "shaw",
+        distance=config.get("left_max_position_embeddings", default=64),
+        ahead=config.get("right_max_position_embeddings", default=8),
     )
-    if any([config.get(flag, default=False) for flag in flags]):
-        rows = "rows for the class token"
-        return (
-            f"needs Swin's bias or a grid table with {rows}, which the catalogue does not have yet"
-        )
-    return make("nope")
+    chunk = config.get("speech_encoder_chunk_size", default=20_000)
+    back = config.get("speech_encoder_left_chunk_num", default=128)
+    if back < 0:
+        reason = f"{back} for all chunks is not known; give those of the longest sound"
+        raise FieldError((*config.path, "speech_encoder_left_chunk_num"), reason)
+    return chain(keys, chunked(chunk, back))
 
 
 @recorded
@@ -364,7 +370,6 @@ def inside_scale(encoding: Encoding) -> Encoding:
     return encoding._replace(bias=bias)
 
 
-BEIT = Reader(_beit)
 CANARY = Reader(lambda config: over_root_width(make("sinusoidal", pairing="half")))
 WAV2VEC2_CONFORMER, WAV2VEC2_BERT = _wav2vec2("relative"), _wav2vec2("relative_key")
 GRANITE_SPEECH = _granite_speech("max_pos_emb", 200)
@@ -376,6 +381,7 @@ NEMOTRON_STREAMING = Reader(_nemotron_streaming)
 EOMT_DINOV3 = Reader(lambda config: _dinov3(config, 640))
 MISTRAL_LARGE4 = Reader(partial(rotary, _MISTRAL_LARGE4))
 UNSCALED = Reader(lambda config: unscaled())
+SEAMLESS_SPEECH = Reader(_seamless_speech)
 # Falcon's ALiBi; transformers makes it in bfloat16.
 FALCON_ALIBI = Reader(lambda config: inside_scale(make("alibi")))
 DEBERTA, DINOV3, ERNIE, GPT_NEO, MPT = map(Reader, (_deberta, _dinov3, _ernie, _gpt_neo, _mpt))

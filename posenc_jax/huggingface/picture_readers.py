@@ -16,11 +16,12 @@ from posenc_jax.encodings import make
 from posenc_jax.encodings.grids import Resize
 from posenc_jax.encodings.rotation import Turn
 from posenc_jax.huggingface.fields import Fields
-from posenc_jax.huggingface.own_readers import pair
+from posenc_jax.huggingface.own_readers import joined, pair
 from posenc_jax.huggingface.rotary import rope_dictionary
 from posenc_jax.huggingface.rotary_parts import paired_by_axis, rope_3d_by_channel
-from posenc_jax.huggingface.rows import Answer, Reader
+from posenc_jax.huggingface.rows import Reader
 from posenc_jax.layout import Layout
+from posenc_jax.options import FieldError
 from posenc_jax.recipes import recorded
 
 TRANSPOSED = 1, 0
@@ -106,7 +107,7 @@ def with_first_row(encoding: Encoding) -> Encoding:
     return encoding._replace(embed=embed)
 
 
-def _patches(
+def patches_of(
     config: Fields, image: int | tuple[int, int], patch: int, name: str = "image_size"
 ) -> tuple[int, ...]:
     """(rows, columns) of the patches of a picture, of sizes in pixels."""
@@ -127,7 +128,7 @@ def sam(image: int = 1024) -> Reader:
     """
 
     def read(config: Fields) -> Encoding:
-        rows, columns = _patches(config, image, 16)
+        rows, columns = patches_of(config, image, 16)
         window = config.get("window_size", default=14)
         everywhere = config.get("global_attn_indexes", default=(2, 5, 8, 11))
         count = config.get("num_hidden_layers", default=12)
@@ -140,19 +141,14 @@ def sam(image: int = 1024) -> Reader:
             near = make("decomposed", window=window) if window else whole
             layers = [whole if n in everywhere else near for n in range(count)]
             parts.append(per_layer(layers) if {*layers} != {whole} else whole)
-        return _joined(parts)
+        return joined(parts)
 
     return Reader(read)
 
 
-def _joined(parts: list[Encoding]) -> Encoding:
-    """The parts as one encoding; `nope` where there is none."""
-    return parts[0] if len(parts) == 1 else chain(*(parts or [make("nope")]))
-
-
 def _vitdet(config: Fields) -> Encoding:
     """ViTDet's table, of which the class token's row is not read, and keys by layer."""
-    rows, columns = _patches(config, 224, 16)
+    rows, columns = patches_of(config, 224, 16)
     window = config.get("window_size", default=0)
     windows = config.get("window_block_indices", default=())
     parts = []
@@ -164,7 +160,7 @@ def _vitdet(config: Fields) -> Encoding:
         count = config.get("num_hidden_layers", default=12)
         layers = [near if n in windows else whole for n in range(count)]
         parts.append(per_layer(layers) if {*layers} != {whole} else whole)
-    return _joined(parts)
+    return joined(parts)
 
 
 def _seggpt(config: Fields) -> Encoding:
@@ -175,12 +171,12 @@ def _seggpt(config: Fields) -> Encoding:
     keys = make("decomposed", window=rows, columns=columns)
     parts = [_pretrained(config, rows, columns)]
     on = config.get("use_relative_position_embeddings", default=True)
-    return _joined([*parts, *([keys] if on else [])])
+    return joined([*parts, *([keys] if on else [])])
 
 
 def _pretrained(config: Fields, rows: int, columns: int) -> Encoding:
     """The table of the pictures of the pretraining, read for others."""
-    table_rows, table_columns = _patches(config, 224, 16, "pretrain_image_size")
+    table_rows, table_columns = patches_of(config, 224, 16, "pretrain_image_size")
     other = (rows, columns) != (table_rows, table_columns)
     read = {"image_rows": rows, "image_columns": columns} if other else {}
     return make("learned_grid", rows=table_rows, columns=table_columns, prefix=1, **read)
@@ -209,7 +205,7 @@ def _aimv2(config: Fields) -> Encoding:
     """AIMv2's table, or sines, the column's half first."""
     if config.get("is_native", default=False):
         return on_axes(make("sinusoidal_2d"), TRANSPOSED)
-    rows, columns = _patches(config, 224, 14)
+    rows, columns = patches_of(config, 224, 14)
     return make("learned_grid", rows=rows, columns=columns)
 
 
@@ -219,7 +215,7 @@ def _vit_mae(config: Fields) -> Encoding:
 
 
 def _vitpose(config: Fields) -> Encoding:
-    rows, columns = _patches(config, (256, 192), 16)
+    rows, columns = patches_of(config, (256, 192), 16)
     return with_first_row(make("learned_grid", rows=rows, columns=columns, prefix=1))
 
 
@@ -242,7 +238,7 @@ def videoprism(config: Fields) -> Encoding:
 
 def _timesformer(config: Fields) -> Encoding:
     """TimeSformer's table of patches and that of frames, of (time, row, column)."""
-    rows, columns = _patches(config, 224, 16)
+    rows, columns = patches_of(config, 224, 16)
     table = make("learned_grid", rows=rows, columns=columns, prefix=1, resize="nearest")
     patches = on_axes(table, (1, 2))
     if config.get("attention_type", default="divided_space_time") == "space_only":
@@ -261,13 +257,22 @@ def column_first(first: int = 0, pairing: str = "half") -> Reader:
     return Reader(read)
 
 
+def _memory(config: Fields) -> Encoding:
+    """Axial rope of SAM 2's attention to its memory and to itself, the column's pairs first; tokens
+    of objects, which have rows below 0, do not turn.
+    """
+    config.get("memory_attention_rope_feat_sizes", "memory_attention_rope_k_sizes")
+    rope = make("axial", base=_base(config), pairing="interleaved")
+    return still_prefix(on_axes(rope, TRANSPOSED))
+
+
 def _mlcd(config: Fields) -> Encoding:
     return learned_prefix(make("axial", base=_base(config)))
 
 
 def _llama4(config: Fields) -> Encoding:
     """Llama 4's tower, whose class token is the last one: its row is the table's last, too."""
-    rows, columns = _patches(config, 448, 14)
+    rows, columns = patches_of(config, 448, 14)
     rope = make("axial", base=_base(config), pairing="interleaved")
     table = make("learned_grid", rows=rows, columns=columns, prefix=1)
     return chain(table, still_prefix(on_axes(rope, TRANSPOSED), 1))
@@ -294,8 +299,8 @@ def _sam3(config: Fields) -> Encoding:
     """SAM 3's tower: a table that is laid in tiles, and axial rope whose steps are those of a
     window also where a layer sees the whole picture.
     """
-    rows, columns = _patches(config, 1008, 14)
-    table_rows, table_columns = _patches(config, 336, 14, "pretrain_image_size")
+    rows, columns = patches_of(config, 1008, 14)
+    table_rows, table_columns = patches_of(config, 336, 14, "pretrain_image_size")
     window = config.get("window_size", default=24)
     everywhere = config.get("global_attn_indexes", default=(7, 15, 23, 31))
     tiles = {"image_rows": rows, "image_columns": columns, "resize": "tiles"}
@@ -313,11 +318,9 @@ def swin_v2(shrinks: bool, image: int, patch: int, window: int, depths: tuple[in
     Others: sizes where the config does not say them.
     """
 
-    def read(config: Fields) -> Answer:
-        rows, columns = _patches(config, image, patch)
+    def read(config: Fields) -> Encoding:
+        rows, columns = patches_of(config, image, patch)
         most = config.get("window_size", default=window)
-        if config.get("use_absolute_embeddings", default=False):
-            return "needs a grid table beside Swin V2's bias, which the catalogue does not have yet"
         stages = config.get("depths", default=depths)
         reaches = config.get("pretrained_window_sizes", default=(0,) * len(stages))
         layers = []
@@ -328,6 +331,17 @@ def swin_v2(shrinks: bool, image: int, patch: int, window: int, depths: tuple[in
         return layers[0] if len({*layers}) == 1 else per_layer(layers)
 
     return Reader(read)
+
+
+def _tvp(config: Fields) -> Encoding:
+    """TVP's tables of rows and of columns, whose vectors are summed; frames have none."""
+    rows, columns = (
+        config.get(f"max_grid_{axis}_position_embeddings", default=100) for axis in ("row", "col")
+    )
+    if rows != columns:
+        reason = f"{columns} is not the {rows} of max_grid_row_position_embeddings"
+        raise FieldError((*config.path, "max_grid_col_position_embeddings"), reason)
+    return make("learned_2d", length=rows, join="sum")
 
 
 def _minimax_m3(config: Fields) -> Encoding:
@@ -366,5 +380,5 @@ def _vjepa2(config: Fields) -> Encoding:
 AIMV2, HUNYUAN, LLAMA4, MLCD = map(Reader, (_aimv2, _hunyuan, _llama4, _mlcd))
 SAM3, SEGGPT, SPECTROGRAM, TIMESFORMER = map(Reader, (_sam3, _seggpt, _spectrogram, _timesformer))
 VITDET, VITPOSE, VIT_MAE, VIVIT = map(Reader, (_vitdet, _vitpose, _vit_mae, _vivit))
-VJEPA2 = Reader(_vjepa2)
+MEMORY, TVP, VJEPA2 = map(Reader, (_memory, _tvp, _vjepa2))
 GEMMA4, KIMI_K25, MINIMAX_M3 = map(Reader, (_gemma4, _kimi_k25, _minimax_m3))

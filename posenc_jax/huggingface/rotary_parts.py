@@ -11,7 +11,6 @@ import numpy as np
 from posenc_jax.combinators import each_layer
 from posenc_jax.encoding import Encoding, place
 from posenc_jax.encodings import rotation
-from posenc_jax.encodings.card import with_axes
 from posenc_jax.encodings.rotary_axes import Order, pair_axes, split_axes, turns_by_axis
 from posenc_jax.encodings.rotary_scaling import by_parts
 from posenc_jax.encodings.rotation import Pairing, Turn, with_length
@@ -79,6 +78,23 @@ def on_channels(encoding: Encoding, channels: float, last: bool = False) -> Enco
         table=lambda params, placed, dims: table(params, placed, narrow(dims)),
         rotate=turn_part,
     )
+
+
+@recorded
+def paired_across(encoding: Encoding) -> Encoding:
+    """The rotary encoding whose pairs "half" are k and k + C/2 of the whole head, also where it has
+    fewer than C/2 of them; the last pairs do not turn.
+    """
+    plain = encoding.table
+    assert plain is not None
+
+    def table(params, placed, dims):
+        turn = plain(params, placed, dims)
+        still = [(0, 0)] * 3 + [(0, dims.head // 2 - turn.cos.shape[-1])]
+        return Turn(jnp.pad(turn.cos, still, constant_values=1), jnp.pad(turn.sin, still))
+
+    rotate = lambda factors, x_BTHC, side: rotation.turn(factors, x_BTHC, "half")
+    return encoding._replace(table=table, rotate=rotate)
 
 
 @recorded
@@ -166,7 +182,7 @@ def with_factors(encoding: Encoding) -> Encoding:
     def table(params, pos_BT, dims):
         alpha_F = params["alpha"].astype(float)
         freq_F = jnp.asarray(frequencies(dims.head), float) * jnp.exp(alpha_F)
-        turn = rotation.turns(rotation.angles(with_axes(pos_BT), freq_F[None]))
+        turn = rotation.turns_at(pos_BT, freq_F[None])
         return Turn(*(leaf * amplitude for leaf in turn))
 
     return rotation.rotary(pairing, table, frequencies, init=init)

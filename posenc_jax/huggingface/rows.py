@@ -187,8 +187,3 @@ def parts(**types: str | Whole | Partly) -> Parts:
 def ignoring(row: Any, *fields: str) -> Ignoring:
     """The row, of a model that does not read these fields."""
     return Ignoring(row, fields)
-
-
-def missing(mechanism: str) -> Absent:
-    """The answer for a mechanism that the catalogue does not have yet."""
-    return Absent(f"needs {mechanism}, which the catalogue does not have yet")

@@ -7,8 +7,8 @@ from posenc_jax.combinators import chain
 from posenc_jax.encoding import Encoding
 from posenc_jax.huggingface.fields import Fields
 from posenc_jax.huggingface.normal_form import parts_of, same
+from posenc_jax.huggingface.offset_readers import BEIT
 from posenc_jax.huggingface.own_readers import (
-    BEIT,
     DEBERTA,
     DINOV3,
     EOMT_DINOV3,
@@ -276,11 +276,24 @@ def _mpt(encoding: Encoding, kind: str, count: int | None) -> Written:
 
 
 def _beit(encoding: Encoding, kind: str, count: int | None) -> Written:
-    tables = "relative_position_bias", "shared_relative_position_bias"
-    return {f"use_{name}": False for name in (*tables, "absolute_position_embeddings")}
+    table, bias, shared = (
+        "use_absolute_position_embeddings", "use_relative_position_bias",
+        "use_shared_relative_position_bias",
+    )  # fmt: skip
+    fields: Written = dict.fromkeys((table, bias, shared), False)
+    for part in parts_of(encoding):
+        if part.name not in ("learned_grid", "class_offsets"):
+            raise _other(Use("nope"), encoding, kind)
+        options = part.options
+        fields[table if part.name == "learned_grid" else shared if options["shared"] else bias] = (
+            True
+        )
+        names = "image_size", "patch_size"
+        fields |= image_fields(options["rows"], options["columns"], names, 16)
+    return fields
 
 
-# What the functions of `own_readers` read, the other way.
+# What functions of their own read, the other way.
 OWN: dict[Reader, Callable[[Encoding, str, int | None], Written]] = {
     BEIT: _beit,
     DEBERTA: _deberta,

@@ -110,7 +110,7 @@ def counted(time: int) -> np.ndarray:
 
 
 SMALL_SAM = {
-    "image_size": 64, "patch_size": 8, "window_size": 3, "global_attn_indexes": [1, 3],
+    "image_size": 32, "patch_size": 8, "window_size": 3, "global_attn_indexes": [1, 3],
     "num_hidden_layers": 4, "output_channels": 8, "num_pos_feats": 8, "hidden_size": 32,
     "num_attention_heads": 2, "mlp_dim": 32, "mlp_ratio": 1.0, "post_conv_in_channels": 8,
     "post_conv_mid_channels": 8, "post_conv_out_channels": 8,
@@ -148,7 +148,7 @@ def features(name: str, time: int, width: int) -> Callable:
     return lambda: {name: normal(1, time, width)}
 
 
-SAM = Watched(r"layers\.\d+\.attn$", 2, SMALL_SAM, rows_and_columns, picture(64), row_major(8, 8))
+SAM = Watched(r"layers\.\d+\.attn$", 2, SMALL_SAM, rows_and_columns, picture(32), row_major(4, 4))
 PICTURE = {"hidden_size": 32, "num_attention_heads": 2, "intermediate_size": 32, **LAYERED}
 WATCHED: dict[str, Watched] = {
     **{
@@ -161,9 +161,9 @@ WATCHED: dict[str, Watched] = {
     },
     "vitdet": Watched(
         r"layer\.\d+\.attention$", 2,
-        {**PICTURE, "image_size": 64, "pretrain_image_size": 64, "patch_size": 8,
+        {**PICTURE, "image_size": 32, "pretrain_image_size": 32, "patch_size": 8,
          "window_size": 3, "window_block_indices": [0], "use_relative_position_embeddings": True},
-        rows_and_columns, picture(64), row_major(8, 8),
+        rows_and_columns, picture(32), row_major(4, 4),
     ),
     "seggpt": Watched(
         r"layers\.\d+\.attention$", 2,
@@ -695,7 +695,167 @@ def gemma4_vision(cls) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     return fields, whole | arrays
 
 
+def class_biases(module, model) -> dict[str, torch.Tensor]:
+    """The biases of all layers of BEiT and Data2Vec, and those of the first one."""
+    tables = {name: x for name, x in model.named_parameters() if name.endswith("bias_table")}
+    of_layer = next(name for name in tables if "layer.0." in name or "layers.0." in name)
+    shared = next(name for name in tables if "layer.0." not in name and "layer.1." not in name)
+    return {"table of all layers": tables[shared], "table": tables[of_layer]}
+
+
+WATCHED |= {
+    kind: Watched(
+        rf"layers?\.0\.{name}$", 2,
+        {**PICTURE, "image_size": 16, "patch_size": 4, "use_relative_position_bias": True,
+         "use_shared_relative_position_bias": True},
+        class_biases, picture(16), row_major(4, 4, 1),
+    )
+    for kind, name in (("beit", "attention"), ("data2vec-vision", "attention.attention"))
+}  # fmt: skip
+
+
+def levit(cls) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    """LeViT's biases of a picture of 4 x 4 patches on random queries and keys; those of queries of
+    every second row and column are from the layer that shrinks the picture.
+    """
+    fields = {"image_size": 64, "depths": [1, 1, 1]}
+    module: Any = modeling(cls, "LevitAttention")(16, 8, 2, 2, 4)
+    shrinking: Any = modeling(cls, "LevitAttentionSubsample")(16, 16, 8, 2, 2, 2, 4, 2)
+    module.attention_biases.data = normal(2, 16, seed=2)
+    shrinking.attention_biases.data = module.attention_biases.data
+    bias = module.get_attention_biases("cpu").clone()
+    bias[:, [0, 2, 8, 10]] = shrinking.get_attention_biases("cpu")
+    arrays = weighed(normal(1, 2, 16, 8, seed=0), normal(1, 2, 16, 8, seed=1), bias)
+    table = module.attention_biases.detach().T.numpy()
+    return fields, arrays | {"pos": row_major(4, 4)(16)[None], "params/table": table}
+
+
+def longt5(cls) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    """LongT5's local attention of 10 tokens in blocks of 3, of which a query sees two either side.
+
+    The blocks of a query are its own and its neighbours.
+    """
+    fields = {
+        "d_model": 32, "d_kv": 16, "num_heads": 2, "local_radius": 2,
+        "relative_attention_num_buckets": 8, "relative_attention_max_distance": 6,
+    }  # fmt: skip
+    module = modeling(cls, "LongT5LocalAttention")(cls(**fields), True).eval()
+    module.relative_attention_bias.weight.data = normal(8, 2, seed=2)
+    x_BTD, seen = normal(1, 10, 32, seed=3), []
+    mask = modeling(cls, "_get_local_attention_mask")(torch.ones(1, 10), 3, "cpu")
+    with torch.no_grad(), softmaxes(seen):
+        module(x_BTD, mask=mask)
+    heads = lambda layer: layer(x_BTD).view(1, 10, 2, 16).detach().numpy()
+    p_NHQK = seen[-1][0].numpy()
+    whole_HQK = np.zeros((2, 12, 18), np.float32)
+    for block, p_HQK in enumerate(p_NHQK):  # of the keys from a block before the first one on
+        whole_HQK[:, 3 * block : 3 * block + 3, 3 * block : 3 * block + 9] = p_HQK
+    return fields, {
+        "q": heads(module.q), "k": heads(module.k), "weights": whole_HQK[None, :, :10, 3:13],
+        "pos": counted(10)[None],
+        "params/table": module.relative_attention_bias.weight.detach().numpy(),
+    }  # fmt: skip
+
+
+def seamless_speech(cls) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    """SeamlessM4T v2's speech encoder, in chunks of 3 frames that see one chunk before."""
+    fields = {
+        "hidden_size": 32, "feature_projection_input_dim": 12, "speech_encoder_layers": 1,
+        "speech_encoder_attention_heads": 2, "speech_encoder_intermediate_size": 32,
+        "left_max_position_embeddings": 3, "right_max_position_embeddings": 1,
+        "speech_encoder_chunk_size": 3, "speech_encoder_left_chunk_num": 1,
+        "conv_depthwise_kernel_size": 3, "adaptor_kernel_size": 3, "adaptor_stride": 2,
+        "num_adapter_layers": 1,
+    }  # fmt: skip
+    config = cls(**fields)
+    config._attn_implementation = "sdpa"  # "eager" adds the mask of chunks, of booleans, to logits
+    model = modeling(cls, "SeamlessM4Tv2SpeechEncoder")(config).eval()
+    for seed, parameter in enumerate(model.parameters()):
+        parameter.data = 0.3 * normal(*parameter.shape, seed=seed)
+    inputs = features("input_features", 9, 12)
+    params = shaw("distance_embedding", 2, True)
+    name = r"encoder\.layers\.\d+\.self_attn$"
+    return fields, watch(model, Watched(name, 2, fields, params, inputs, counted))[0]
+
+
+def efficient_loftr(cls) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    """EfficientLoFTR's rotation of queries and keys before they are cut into heads."""
+    fields = {
+        "hidden_size": 32, "num_attention_heads": 4,
+        "rope_parameters": {"rope_theta": 1e2, "partial_rotary_factor": 2.0},
+    }  # fmt: skip
+    config = cls(**fields, out_features=[8, 8, 16, 32])
+    cos, sin = modeling(cls, "EfficientLoFTRRotaryEmbedding")(config)(torch.zeros(1, 32, 12, 16))
+    q, k = (normal(1, 12, 1, 32, seed=n) for n in (0, 1))
+    by_patch = (x.reshape(1, 12, 32) for x in (cos, sin))
+    turned = modeling(cls, "apply_rotary_pos_emb")(q, k, *by_patch, unsqueeze_dim=2)
+    whole = weighed(*(x.reshape(1, 12, 4, 8).transpose(1, 2) for x in turned))
+    cut = {name: x.reshape(1, 12, 4, 8).numpy() for name, x in (("q", q), ("k", k))}
+    return fields, whole | cut | {"pos": row_major(3, 4)(12)[None]}
+
+
+def lightglue(cls) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    """LightGlue's rotation of points (x, y)."""
+    fields = {"descriptor_dim": 32, "num_attention_heads": 2}
+    module = modeling(cls, "LightGluePositionalEncoder")(cls(**fields))
+    module.projector.weight.data = normal(8, 2, seed=2)
+    point_BT2 = normal(1, 9, 2, seed=3)
+    q, k = (normal(1, 2, 9, 16, seed=n) for n in (0, 1))
+    with torch.no_grad():
+        ((cos, sin),) = module(point_BT2)
+        turned = modeling(cls, "apply_rotary_pos_emb")(q, k, cos, sin)
+    by_token = {name: x.transpose(1, 2).numpy() for name, x in (("q", q), ("k", k))}
+    freq_2F = module.projector.weight.detach().T.flip(0).numpy()
+    pos_BT2 = point_BT2.flip(-1).numpy()
+    return fields, weighed(*turned) | by_token | {"pos": pos_BT2, "params/freq_2F": freq_2F}
+
+
+def atoms(cls) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    """ESMFold2's rotation of atoms in a window of 4 either side, the first three of one residue."""
+    atom = {"hidden_size": 48, "num_attention_heads": 2, "head_dim": 24, "num_uid_rope_pairs": 4,
+            "num_spatial_rope_pairs_per_axis": 2}  # fmt: skip
+    fields = {"sliding_window": 8, "atom_encoder": atom | {"spatial_rope_base_frequency": 15.0}}
+    config = cls(**fields)
+    module = modeling(cls, "EsmFold2RotaryEmbedding")(config.atom_encoder)
+    place_BT3, number_BT = 3 * normal(1, 9, 3, seed=3), torch.arange(9)[None] // 3
+    cos, sin = module(place_BT3, number_BT, torch.float32)
+    q, k = (normal(1, 2, 9, 24, seed=n) for n in (0, 1))
+    turned = modeling(cls, "apply_rotary_pos_emb")(q, k, cos, sin)
+    overlay = importlib.import_module("transformers.masking_utils")
+    sees = overlay.sliding_window_bidirectional_overlay(config.sliding_window // 2)
+    at_T = torch.arange(9)
+    hidden = torch.zeros(9, 9).masked_fill(~sees(0, 0, at_T[:, None], at_T), -torch.inf)
+    by_token = {name: x.transpose(1, 2).numpy() for name, x in (("q", q), ("k", k))}
+    pos_BT4 = torch.cat([place_BT3, number_BT[..., None]], -1).numpy()
+    return fields, weighed(turned[0], turned[1], hidden) | by_token | {"pos": pos_BT4}
+
+
+def memory(cls) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    """The rotation of SAM 2's attention to its memory, of 3 x 4 patches."""
+    fields = {
+        "memory_attention_hidden_size": 32, "memory_attention_num_attention_heads": 2,
+        "rope_parameters": {"rope_type": "axial", "rope_theta": 100.0},
+    }  # fmt: skip
+    file = vars(importlib.import_module(cls.__module__.replace("configuration_", "modeling_")))
+    rotary = next(thing for name, thing in file.items() if name.endswith("VisionRotaryEmbedding"))
+    attention = next(thing for name, thing in file.items() if name.endswith("VideoMemoryAttention"))
+    config = cls(**fields)
+    config.memory_attention_rope_feat_sizes = [4, 3]  # SAM 3's makes it of the image's size
+    q, k = (normal(1, 2, 12, 16, seed=n) for n in (0, 1))
+    cos, sin = rotary(config)(q, attention.precompute_positions(config))
+    turned = next(file[name] for name in APPLIED if name in file)(q, k, cos, sin)
+    by_token = {name: x.transpose(1, 2).numpy() for name, x in (("q", q), ("k", k))}
+    return fields, weighed(*turned) | by_token | {"pos": row_major(3, 4)(12)[None]}
+
+
+MEMORIES = "edgetam_video", "sam2_video", "sam3_tracker_video"
+APPLIED = "apply_rotary_pos_emb_2d", "apply_rotary_pos_emb_2d_self_attn"
+# The part whose attention that is, of models whose first part with an encoding is another one.
+PARTS = {"esmfold2": "atom_encoder"} | dict.fromkeys(MEMORIES, "memory_attention")
 CALLED = {
+    "esmfold2": atoms, **dict.fromkeys(MEMORIES, memory),
+    "efficientloftr": efficient_loftr, "levit": levit, "lightglue": lightglue, "longt5": longt5,
+    "seamless_m4t_v2": seamless_speech,
     "gemma4_vision": gemma4_vision,
     "bros": bros, "cpmant": cpmant, "udop": udop,
     "kimi_k25_vision": tower(

@@ -1,16 +1,42 @@
 """How far an encoding is from a model of transformers, of which arrays were recorded."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from posenc_jax import Dims, Encoding, frame, make, weights
+from posenc_jax import Dims, Encoding, frame, parts_from_huggingface, weights
 from posenc_jax.encoding import embed, place
 from posenc_jax.encodings import picture_positions
 from posenc_jax.layout import layout
+
+
+def of_picture(encoding: Encoding, image: Sequence[int] | None) -> Encoding:
+    """The table of patches, read for a picture of so many along its height and width; None: as it
+    is.
+    """
+    if image is None:
+        return encoding
+    options = {**encoding.options, "image_rows": image[0], "image_columns": image[1]}
+    assert encoding.recipe is not None
+    return encoding.recipe.function(**options)
+
+
+def answer_of(
+    config: Mapping[str, Any], part: str | None = None, image: Sequence[int] | None = None
+) -> Encoding:
+    """The encoding of a part of a config; None: of the first part that has one.
+
+    image: as `of_picture`.
+    ValueError: the part has none, and why.
+    """
+    answers = parts_from_huggingface(config)
+    encodings = {name: a for name, a in answers.items() if isinstance(a, Encoding)}
+    if not encodings or part not in {None, *encodings}:
+        raise ValueError(f"{part}: {answers}")
+    return of_picture(encodings[next(iter(encodings)) if part is None else part], image)
 
 
 def input_gap(
@@ -48,16 +74,14 @@ def grid_gap(
       code_TD: what the model adds to the tokens before the patches, and to the patches row by row.
       image: patches of the picture along its height and width; None: those of the table.
     """
-    options = dict(encoding.options)
-    if image is not None:
-        options |= {"image_rows": image[0], "image_columns": image[1]}
+    encoding = of_picture(encoding, image)
+    options = encoding.options
     rows, columns = image or (options["rows"], options["columns"])
     pos_BTA = picture_positions.tokens([(rows, columns)], prefix=options["prefix"]).pos_T2[None]
     if pos_BTA.shape[1] != len(code_TD):
         return np.inf
     with jax.enable_x64(True):
         at = layout(np.ones(pos_BTA.shape[:2], np.int32), jnp.asarray(pos_BTA))
-        encoding = make("learned_grid", **options)
         params = {"table": jnp.asarray(np.asarray(table_LD, np.float64))}
         x_BTD = jnp.zeros((1, *code_TD.shape), float)
         made = embed(encoding, params, x_BTD, place(encoding, None, at))

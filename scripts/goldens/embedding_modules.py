@@ -2,10 +2,13 @@
 
 # pyright: reportMissingImports=false
 
+import functools
 import importlib
+import inspect
 import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
+from unittest import mock
 
 import numpy as np
 import torch
@@ -18,12 +21,16 @@ class Added(NamedTuple):
     pos:    positions, [T, A].
     code:   [T, D].
     params: parameters of ours by name.
+    part:   that adds it, of a model of several; None for the first with an encoding.
+    image:  patches of the picture along its height and width, if others than the config says.
     """
 
     config: dict[str, Any]
     pos: np.ndarray
     code: torch.Tensor
     params: dict[str, torch.Tensor]
+    part: str | None = None
+    image: tuple[int, int] | None = None
 
 
 def normal(*shape: int, seed: int = 0) -> torch.Tensor:
@@ -216,6 +223,248 @@ def udop(cls) -> Added:
     return Added(fields, pos_T5, code_TD, {name: table.detach() for name, table in tables.items()})
 
 
+def words(table: str, name: str, part: str, **fields: Any) -> Callable:
+    """The table that a module of text reads, of a model of pictures and text."""
+
+    def added(cls) -> Added:
+        config = cls(**SMALL_WORDS | fields)
+        module = module_of(cls, name)(config).eval()
+        for attribute in ("LayerNorm", "layer_norm"):
+            if hasattr(module, attribute):
+                setattr(module, attribute, torch.nn.Identity())
+        weight = getattr(module, table).weight
+        ids = torch.ones(1, 7, dtype=torch.long)
+        types = {"token_type_ids": torch.zeros_like(ids)} if cls.model_type != "perceiver" else {}
+        call = functools.partial(module, **types)
+        code = difference(call, [weight], ids)
+        params = {"table": weight.detach()}
+        return Added(SMALL_WORDS | fields, np.arange(7, dtype=np.int32), code, params, part)
+
+    return added
+
+
+def vilt_picture(rows: int, columns: int) -> Callable:
+    """ViLT's patches, which it puts into a random order, sorted."""
+
+    def added(cls) -> Added:
+        fields = SMALL_WORDS | {"image_size": 32, "patch_size": 8, "max_image_length": -1}
+        module = module_of(cls, "ViltEmbeddings")(cls(**fields)).eval()
+        table = module.position_embeddings
+        pixels = normal(1, 3, 8 * rows, 8 * columns)
+        mask = torch.ones(1, 8 * rows, 8 * columns, dtype=torch.long)
+        chosen = mock.patch("torch.multinomial", lambda weights, count: torch.arange(count))
+        with chosen:
+            code = difference(lambda x: module.visual_embed(x, mask, -1), [table], pixels)
+        params = {"table": table[0].detach()}
+        image = (rows, columns)
+        return Added(fields, grid(*image, prefix=1), code, params, "picture", image)
+
+    return added
+
+
+def tvp_picture(cls) -> Added:
+    fields = SMALL_WORDS | {
+        "max_grid_row_position_embeddings": 6, "max_grid_col_position_embeddings": 6,
+    }  # fmt: skip
+    module = module_of(cls, "TvpVisualInputEmbedding")(cls(**fields)).eval()
+    module.layer_norm = torch.nn.Identity()
+    tables = [module.row_position_embeddings.weight, module.col_position_embeddings.weight]
+    code = difference(module, tables, normal(1, 2, 3, 4, 16))
+    params = {"row": tables[0].detach(), "column": tables[1].detach()}
+    return Added(fields, grid(3, 4), code, params, "picture")
+
+
+def pvt(stage: int) -> Callable:
+    """The Pyramid Vision Transformer's patches of a stage, from 0."""
+
+    def added(cls) -> Added:
+        fields = {
+            "image_size": 64, "hidden_sizes": [8, 8, 16, 16], "num_attention_heads": [1, 1, 2, 2],
+        }  # fmt: skip
+        model = module_of(cls, "PvtModel")(cls(**fields)).eval()
+        module = model.encoder.patch_embeddings[stage]
+        side = 64 if not stage else 64 // 2 ** (stage + 1)
+        patches = (64 // 4) >> stage
+        table = module.position_embeddings
+        channels = fields["hidden_sizes"][stage - 1] if stage else 3
+        code = difference(module, [table], normal(1, channels, side, side))
+        pos_T2 = grid(patches, patches, prefix=int(stage == 3))
+        return Added(fields, pos_T2, code, {"table": table[0].detach()}, f"stage {stage + 1}")
+
+    return added
+
+
+def sam2_hiera(cls) -> Added:
+    """A table of 3 x 3 that is resized to 8 x 12, and one of 4 x 4 that is repeated."""
+    fields = {
+        "image_size": [32, 48], "hidden_size": 8, "embed_dim_per_stage": [8, 16, 16, 16],
+        "num_attention_heads_per_stage": [1, 1, 1, 1], "blocks_per_stage": [1, 1, 1, 1],
+        "window_positional_embedding_background_size": [3, 3],
+        "window_size_per_stage": [4, 4, 4, 4], "global_attention_blocks": [],
+    }  # fmt: skip
+    module = module_of(cls, "HieraDetModel")(cls(**fields)).eval()
+    tables = [module.pos_embed, module.pos_embed_window]
+    size = torch.zeros(2)
+    code = difference(lambda x: module._get_pos_embed((8, 12)).flatten(1, 2), tables, size)
+    rows = [table[0].detach().flatten(1).T for table in tables]
+    params = {"table of pictures": rows[0], "table of windows": rows[1]}
+    return Added(fields, grid(8, 12), code, params)
+
+
+def radio(rows: int, columns: int) -> Callable:
+    """RADIO's patches of a table of 8 x 8; its first ten tokens have no position."""
+
+    def added(cls) -> Added:
+        longer = max(rows, columns)
+        fields = {
+            "max_img_size": 32, "patch_size": 4, "patch_dim": 48, "hidden_size": 16,
+            "image_size": 4 * longer, "num_attention_heads": 2,
+        }  # fmt: skip
+        module = module_of(cls, "RadioPatchEmbeddings")(cls(**fields)).eval()
+        table = module.position_embedding
+        code = difference(module, [table], normal(1, 3, 4 * rows, 4 * columns))[10:]
+        return Added(fields, grid(rows, columns), code, {"table": table[0].detach()})
+
+    return added
+
+
+def hy_v4(rows: int, columns: int) -> Callable:
+    """HunYuan 4's patches of a table of 4 x 4."""
+
+    def added(cls) -> Added:
+        fields = {"max_image_size": 16, "patch_size": 4, "hidden_size": 16}
+        module = module_of(cls, "VisionPatchEmbed")(cls(**fields)).eval()
+        weight = module.position_embedding.weight
+        inputs = normal(rows * columns, 48), [[1, rows, columns]]
+        code = difference(module, [weight], *inputs)
+        image = None if (rows, columns) == (4, 4) else (rows, columns)
+        return Added(fields, grid(rows, columns), code, {"table": weight.detach()}, None, image)
+
+    return added
+
+
+def mllama(later: bool) -> Callable:
+    """Llama 3.2's tiles of 2 x 2 patches, of pictures of one and of three tiles; what is added to
+    tokens before its first layers, or before the later ones.
+    """
+
+    def added(cls) -> Added:
+        fields = {
+            "image_size": 8, "patch_size": 4, "hidden_size": 16, "attention_heads": 2,
+            "max_num_tiles": 3, "supported_aspect_ratios": [[1, 1], [1, 3]],
+        }  # fmt: skip
+        config = cls(**fields)
+        table = module_of(cls, "PrecomputedPositionEmbedding")(config)
+        tile = module_of(cls, "PrecomputedAspectRatioEmbedding")(config, is_gated=True)
+        for seed, parameter in enumerate((*table.parameters(), *tile.parameters())):
+            parameter.data = normal(*parameter.shape, seed=seed)
+        kinds, zeros_BMTD = torch.tensor([[1], [2]]), torch.zeros(2, 3, 5, 16)
+        with torch.no_grad():
+            if later:
+                code = tile(zeros_BMTD, kinds)
+            else:
+                patches = tile(zeros_BMTD[:, :, 1:], kinds)
+                code = table(torch.cat([zeros_BMTD[:, :, :1], patches], 2), kinds)
+        pos_BT3 = np.indices((2, 3, 5)).reshape(3, -1).T + np.array([1, 0, 0])
+        params = {"tile": tile.embedding.weight.reshape(3, 3, 16), "tile_gate": tile.gate}
+        if not later:
+            by_tile = table.tile_embedding.weight.reshape(3, 3, 5, 16)
+            params |= {"table": table.embedding, "by_tile": by_tile, "gate": table.gate}
+        part = "global_transformer" if later else "transformer"
+        frozen = {name: x.detach() for name, x in params.items()}
+        return Added(fields, pos_BT3.astype(np.int32), code.reshape(-1, 16), frozen, part)
+
+    return added
+
+
+def detr(part: str) -> Callable:
+    """The sines of a picture of 3 x 4 patches that DETR and its kin add to queries and keys."""
+
+    def added(cls) -> Added:
+        module = module_of(cls, "SinePositionEmbedding")
+        fields: dict[str, Any] = {}
+        pixels, mask = torch.zeros(1, 8, 3, 4), torch.ones(1, 3, 4)
+        if "config" in (taken := inspect.signature(module).parameters):
+            fields = {"d_model": 16, "hidden_size": 16}
+            code = module(cls(**fields))(pixels, mask)
+        elif "embedding_dim" in taken:  # Table Transformer
+            code = module(8, normalize=True)(pixels, mask)
+        else:
+            code = module(8, normalize=True)(pixels.shape, "cpu", torch.float32)
+        return Added(fields, grid(3, 4), code[0].flatten(1).T, {}, part)
+
+    return added
+
+
+def rt_detr(cls) -> Added:
+    """The sines of a picture of 3 x 4 patches in RT-DETR's encoder."""
+    module = module_of(cls, "SinePositionEmbedding")(16, 50.0)
+    code = module(width=4, height=3, device=torch.device("cpu"), dtype=torch.float32)
+    fields = {"positional_encoding_temperature": 50.0}
+    return Added(fields, grid(3, 4), code[0], {}, "model")
+
+
+def omdet_turbo(cls) -> Added:
+    """OmDet-Turbo's sines, of a square picture: of another one it mixes up rows and columns."""
+    module = module_of(cls, "OmDetTurboHybridEncoder")
+    code = module.build_2d_sincos_position_embedding(4, 4, 16, 50.0)
+    fields = {"positional_encoding_temperature": 50.0}
+    return Added(fields, grid(4, 4), code[0], {}, "model")
+
+
+def yolos(cls) -> Added:
+    """YOLOS's tokens: the class token, patches, and detection tokens."""
+    fields = {
+        "image_size": [24, 32], "patch_size": 8, "hidden_size": 16, "num_detection_tokens": 3,
+        "use_mid_position_embeddings": False,
+    }  # fmt: skip
+    module = module_of(cls, "YolosEmbeddings")(cls(**fields)).eval()
+    table = module.position_embeddings
+    code = difference(module, [table], normal(1, 3, 24, 32))
+    before_T2 = grid(0, 0, prefix=4)
+    pos_T2 = np.concatenate([before_T2[:1], grid(3, 4), before_T2[1:]])
+    rows = table[0].detach()
+    return Added(fields, pos_T2, code, {"table": torch.cat([rows[:1], rows[13:], rows[1:13]])})
+
+
+def swin(cls) -> Added:
+    """The table of a Swin Transformer with `use_absolute_embeddings`."""
+    fields = {
+        "image_size": 16, "patch_size": 4, "embed_dim": 16, "window_size": 2, "depths": [1, 1],
+        "num_heads": [2, 2], "use_absolute_embeddings": True,
+    }  # fmt: skip
+    module = module_of(cls, "SwinEmbeddings")(cls(**fields)).eval()
+    table = module.position_embeddings
+    code = difference(module, [table], normal(1, 3, 16, 16))
+    return Added(fields, grid(4, 4), code, {"table": table[0].detach()})
+
+
+def series(name: str, **fields: Any) -> Callable:
+    """The vectors of the patches of a time series."""
+
+    def added(cls) -> Added:
+        config = cls(**fields)
+        mixer = cls.model_type == "patchtsmixer"
+        patches = (config.context_length - config.patch_length) // config.patch_stride + 1
+        module = module_of(cls, name)(config, *([] if mixer else [patches])).eval()
+        code = module.position_enc.detach()
+        table = {"table": code} if fields["positional_encoding_type"] == "random" else {}
+        return Added(fields, np.arange(len(code), dtype=np.int32), code, table)
+
+    return added
+
+
+def timesfm(cls) -> Added:
+    fields = {"hidden_size": 16, "use_positional_embedding": True, "max_timescale": 100}
+    code = module_of(cls, "TimesFmPositionalEmbedding")(cls(**fields))(9)[0]
+    return Added(fields, np.arange(9, dtype=np.int32), code, {})
+
+
+SMALL_WORDS = {
+    "hidden_size": 16, "d_model": 16, "num_attention_heads": 2, "vocab_size": 5, "pad_token_id": 0,
+    "max_position_embeddings": 12, "d_latents": 16,
+}  # fmt: skip
+SERIES = {"context_length": 20, "patch_length": 4, "patch_stride": 2, "d_model": 16}
 POINTS = (
     "edgetam_prompt_encoder", "edgetam_video_prompt_encoder", "sam2_prompt_encoder",
     "sam2_video_prompt_encoder", "sam3_tracker_prompt_encoder",
@@ -229,6 +478,70 @@ ADDED: dict[str, dict[str, Callable[[Any], Added]]] = {
     "reformer": {"": reformer},
     "timesformer": {"": timesformer},
     "udop": {"": udop},
+    "vilt": {
+        "text": words("position_embeddings", "TextEmbeddings", "text"),
+        "picture": vilt_picture(4, 4),
+        "picture 3x5": vilt_picture(3, 5),
+    },
+    "tvp": {
+        "text": words("position_embeddings", "TvpTextInputEmbeddings", "text"),
+        "picture": tvp_picture,
+    },
+    "perceiver": {"": words("position_embeddings", "PerceiverTextPreprocessor", "text")},
+    "pvt": {f"stage {n + 1}": pvt(n) for n in range(4)},
+    "sam2_hiera_det_model": {"": sam2_hiera},
+    "radio": {"": radio(6, 6), "3x6": radio(3, 6), "8x5": radio(8, 5)},
+    "mllama_vision_model": {"": mllama(False), "later": mllama(True)},
+    **{
+        kind: {"": detr("model")}
+        for kind in (
+            "conditional_detr",
+            "dab-detr",
+            "deformable_detr",
+            "detr",
+            "grounding-dino",
+            "mask2former",
+            "maskformer",
+            "mm-grounding-dino",
+            "oneformer",
+            "table-transformer",
+        )
+    },
+    **{
+        kind: {"": detr("neck")}
+        for kind in ("edgetam_vision_model", "sam2_vision_model", "sam3_vision_model")
+    },
+    **{
+        kind: {"": rt_detr}
+        for kind in (
+            "d_fine",
+            "deimv2",
+            "pp_doclayout_v2",
+            "pp_doclayout_v3",
+            "pp_doclayout_v4",
+            "rt_detr",
+            "rt_detr_v2",
+        )
+    },
+    "omdet-turbo": {"": omdet_turbo},
+    "yolos": {"": yolos},
+    "hy_v4_vl_vision": {"": hy_v4(4, 4), "3x6": hy_v4(3, 6)},
+    "swin": {"": swin},
+    "patchtst": {
+        kind: series("PatchTSTPositionalEncoding", positional_encoding_type=kind, **SERIES)
+        for kind in ("sincos", "random")
+    },
+    "patchtsmixer": {
+        kind: series(
+            "PatchTSMixerPositionalEncoding",
+            positional_encoding_type=kind,
+            self_attn=True,
+            use_positional_encoding=True,
+            **SERIES,
+        )
+        for kind in ("sincos", "random")
+    },
+    "timesfm": {"": timesfm},
     "vit_mae": {"": vit_mae},
     "vitpose_backbone": {"": vitpose},
     "vivit": {"": vivit},

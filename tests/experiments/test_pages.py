@@ -332,11 +332,9 @@ def test_docs_hold_what_people_read_and_it_is_small():
     sizes = {path.relative_to(ROOT).as_posix(): path.stat().st_size for path in files}
     assert sum(size for name, size in sizes.items() if name.startswith("docs/")) < 5e6
     large = [n for n, size in sizes.items() if size > 5e5 and not n.startswith("results/")]
-    # Trained weights, and what 300 small models of transformers compute.
-    goldens = "tests/goldens/huggingface"
-    weights = "experiments/pretrained/model/model.safetensors"
-    assert large == [weights, f"{goldens}/proofs.npz", f"{goldens}/scores.npz"]
-    assert sum(size for name, size in sizes.items() if name.startswith(goldens)) < 5e6
+    assert large == ["experiments/pretrained/model/model.safetensors"]
+    goldens = sum(size for n, size in sizes.items() if n.startswith("tests/goldens/huggingface"))
+    assert goldens < 5e6
     figures = [n for n in sizes if n.startswith("docs/") and n.endswith((".png", ".svg"))]
     assert [name for name in figures if sizes[name] > 2e5] == []
     drawn = [(ROOT / name).read_text("utf-8") for name in figures if name.endswith(".svg")]

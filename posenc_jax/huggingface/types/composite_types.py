@@ -2,6 +2,8 @@
 
 from typing import Any
 
+from posenc_jax.huggingface.offset_readers import DAB_DETR, MIDDLES
+from posenc_jax.huggingface.picture_readers import MEMORY
 from posenc_jax.huggingface.rows import (
     Absent,
     Nope,
@@ -11,7 +13,6 @@ from posenc_jax.huggingface.rows import (
     Table,
     Use,
     Whole,
-    missing,
     parts,
 )
 from posenc_jax.huggingface.types.names import each
@@ -37,6 +38,9 @@ GROUNDING_DINO = Switch(
     {"sine": sines("positional_embedding_temperature", 20.0), "learned": LEARNED},
 )
 BOXES = Absent("positions of its queries are boxes that the model predicts, anew in each layer")
+PREDICTED = Absent(
+    "tables of LayoutLMv3 and sines of quotients read boxes that the model has predicted"
+)
 RT_DETR = Use("sinusoidal_2d", {"base": ("positional_encoding_temperature", 10_000.0)})
 BASE_1E6 = Whole("qwen2", {"rope_theta": 1e6})
 CROSS = {"cross": Nope()}
@@ -99,10 +103,13 @@ COMPOSITES: dict[str, Any] = {
         prompt_encoder="edgetam_prompt_encoder",
         mask_decoder="edgetam_mask_decoder",
     ),
-    "edgetam_video": parts(
-        vision="sam2_vision_model",
-        prompt_encoder="edgetam_video_prompt_encoder",
-        mask_decoder="edgetam_video_mask_decoder",
+    "edgetam_video": Parts(
+        {
+            "vision_config": "sam2_vision_model",
+            "prompt_encoder_config": "edgetam_video_prompt_encoder",
+            "mask_decoder_config": "edgetam_video_mask_decoder",
+        },
+        {"memory_attention": MEMORY},
     ),
     "embedding_gemma2": parts(text="embedding_gemma2_text"),
     "emu3": parts(vq="emu3_vqgan", text="emu3_text_model"),
@@ -274,10 +281,13 @@ COMPOSITES: dict[str, Any] = {
         prompt_encoder="sam2_prompt_encoder",
         mask_decoder="sam2_mask_decoder",
     ),
-    "sam2_video": parts(
-        vision="sam2_vision_model",
-        prompt_encoder="sam2_video_prompt_encoder",
-        mask_decoder="sam2_video_mask_decoder",
+    "sam2_video": Parts(
+        {
+            "vision_config": "sam2_vision_model",
+            "prompt_encoder_config": "sam2_video_prompt_encoder",
+            "mask_decoder_config": "sam2_video_mask_decoder",
+        },
+        {"memory_attention": MEMORY},
     ),
     "sam3": parts(
         vision="sam3_vision_model",
@@ -300,10 +310,13 @@ COMPOSITES: dict[str, Any] = {
         prompt_encoder="sam3_tracker_prompt_encoder",
         mask_decoder="sam3_tracker_mask_decoder",
     ),
-    "sam3_tracker_video": parts(
-        vision="sam3_vision_model",
-        prompt_encoder="sam3_tracker_video_prompt_encoder",
-        mask_decoder="sam3_tracker_video_mask_decoder",
+    "sam3_tracker_video": Parts(
+        {
+            "vision_config": "sam3_vision_model",
+            "prompt_encoder_config": "sam3_tracker_video_prompt_encoder",
+            "mask_decoder_config": "sam3_tracker_video_mask_decoder",
+        },
+        {"memory_attention": MEMORY},
     ),
     "sam3_video": parts(detector="sam3", tracker="sam3_tracker_video"),
     "sam_hq": parts(
@@ -358,7 +371,9 @@ COMPOSITES: dict[str, Any] = {
     ),
     "xclip": parts(text="xclip_text_model", vision="xclip_vision_model"),
     "xcodec": parts(acoustic_model="dac", semantic_model="hubert"),
-    "zoedepth": parts(backbone=Whole("beit", {"use_relative_position_bias": True})),
+    "zoedepth": parts(
+        backbone=Whole("beit", {"use_relative_position_bias": True, "image_size": 384})
+    ),
     "parakeet_tdt": parts(encoder="parakeet_encoder"),
     # models with an encoding of their own, beside their parts
     "bark": Parts(
@@ -375,16 +390,14 @@ COMPOSITES: dict[str, Any] = {
         "conditional_detr detr table-transformer",
         Parts({"backbone_config": "timm_backbone"}, {"model": DETR}),
     ),
-    "dab-detr": Parts(
-        {"backbone_config": "timm_backbone"}, {"model": sines("temperature_height", 20.0)}
-    ),
+    "dab-detr": Parts({"backbone_config": "timm_backbone"}, {"model": DAB_DETR}),
     "deformable_detr": Parts(
         {"backbone_config": "timm_backbone"},
         {
             "model": Switch(
                 "position_embedding_type",
                 {
-                    "sine": missing("DETR's sines of the middles of patches"),
+                    "sine": MIDDLES,
                     "learned": LEARNED,
                 },
             )
@@ -413,17 +426,14 @@ COMPOSITES: dict[str, Any] = {
     ),
     "oneformer": Parts({"backbone_config": "swin"}, {"model": NORMALIZED}),
     "pp_doclayout_v2": Parts(
-        {"backbone_config": "hgnet_v2"},
-        {
-            "model": BOXES,
-        },
+        {"backbone_config": "hgnet_v2"}, {"model": RT_DETR, "reading_order_config": PREDICTED}
     ),
     "rf_detr": Parts({"backbone_config": picture("rf_detr_dinov2", 518, 14)}, {"model": BOXES}),
     **each("rt_detr rt_detr_v2", Parts({"backbone_config": "rt_detr_resnet"}, {"model": RT_DETR})),
     "superglue": Parts(
         {"keypoint_detector_config": "superpoint"},
         {
-            "model": missing("a network of keypoints at the input"),
+            "model": Absent("a network makes vectors of keypoints and scores at the input"),
         },
     ),
     "t5gemma": Parts({"encoder": "t5_gemma_module", "decoder": "t5_gemma_module"}, CROSS),

@@ -4,12 +4,15 @@ of windows.
 
 from typing import Any
 
+from posenc_jax.huggingface import offset_readers
 from posenc_jax.huggingface import picture_readers as pictures
-from posenc_jax.huggingface.own_readers import BEIT, DINOV3, EOMT_DINOV3
+from posenc_jax.huggingface.own_readers import DINOV3, EOMT_DINOV3
+from posenc_jax.huggingface.point_readers import ATOMS, EFFICIENT_LOFTR, LIGHTGLUE, NEOMME
 from posenc_jax.huggingface.rows import (
     Absent,
     Grid,
     Layers,
+    Nope,
     Parts,
     Reader,
     Sum,
@@ -17,8 +20,8 @@ from posenc_jax.huggingface.rows import (
     Table,
     Use,
     ignoring,
-    missing,
 )
+from posenc_jax.huggingface.tile_readers import LATER_TILES, TILES
 from posenc_jax.huggingface.types.names import each
 
 AXIAL = ignoring(
@@ -27,7 +30,19 @@ AXIAL = ignoring(
 CLIP, WITHOUT_CLASS = Grid(), Grid(prefix=0)
 ANTIALIASED = "bicubic_antialiased"
 QWEN3_VL = Sum((Grid(square=("num_position_embeddings", 2304), prefix=0, resize="corners"), AXIAL))
+SWIN = Use("swin_2d", {"window": ("window_size", 7)})
 ABSOLUTE = "use_absolute_position_embeddings"
+
+
+def without_table(row: Any) -> Switch:
+    """The row of a model whose table of patches is made with a row too many."""
+    reason = "its code cannot run with use_absolute_embeddings: its table has a row too many"
+    return Switch("use_absolute_embeddings", {False: row, True: Absent(reason)})
+
+
+OF_PAIRS = Absent(
+    "distances along the chain are features of pairs of residues, of which biases are made"
+)
 POINTS, SAM = pictures.points(1024), pictures.sam()
 PICTURES: dict[str, Any] = {
     # a table of the patches of a grid, after a class token
@@ -78,14 +93,14 @@ PICTURES: dict[str, Any] = {
     "audio-spectrogram-transformer": pictures.SPECTROGRAM,
     "gemma4_unified_vision": Use("learned_2d", {"length": ("mm_posemb_size", 1120), "join": "sum"}),
     "hunyuan_vl_vision": pictures.HUNYUAN,
-    "hy_v4_vl_vision": missing("a table read at places that are moved by a tenth of a patch"),
+    "hy_v4_vl_vision": offset_readers.HY_V4,
     **each(
         "minicpm_ocr_vision minicpmv4_6_vision minicpmv4_7_vision",
         ignoring(Grid(prefix=0, resize="nearest"), "window_kernel_size"),
     ),
-    "pvt": missing("a grid table in each stage"),
-    "radio": missing("a grid table that is cut"),
-    "sam2_hiera_det_model": missing("a grid table and one of windows"),
+    "pvt": Parts({}, {f"stage {n + 1}": offset_readers.pvt(n) for n in range(4)}),
+    "radio": ignoring(offset_readers.RADIO, "num_registers"),
+    "sam2_hiera_det_model": offset_readers.SAM2_HIERA,
     "timesformer": pictures.TIMESFORMER,
     "videoprism_vision_model": Parts(
         {},
@@ -95,9 +110,18 @@ PICTURES: dict[str, Any] = {
         },
     ),
     "vivit": pictures.VIVIT,
-    "vilt": missing("a grid table beside one of text"),
+    "tvp": Parts({"backbone_config": "resnet"}, {"text": Table(512), "picture": pictures.TVP}),
+    "vilt": Parts({}, {"text": Table(40), "picture": Grid(384, 32, resize="corners")}),
     "vitpose_backbone": pictures.VITPOSE,
-    "yolos": missing("grid tables of several layers"),
+    "yolos": Switch(
+        "use_mid_position_embeddings",
+        {
+            True: Absent(
+                "adds a table of patches to the input of each layer, not of the first alone"
+            ),
+            False: offset_readers.YOLOS,
+        },
+    ),
     # axial rope
     **each("dots3_note_vision_encoder ernie4_5_vl_moe_vision exaone4_5_vision", AXIAL),
     **each("glm5_next_vision glm_ocr_vision qwen2_5_omni_vision_encoder", AXIAL),
@@ -106,8 +130,8 @@ PICTURES: dict[str, Any] = {
     "pixtral": Use("axial", {"base": ("rope_theta", 10_000.0), "bands": "alternate"}),
     **each("dinov3_vit sapiens2", DINOV3),
     "eomt_dinov3": EOMT_DINOV3,
-    "efficientloftr": missing("axial rope over the whole width, axes alternating"),
-    "neomme": missing("axial rope by type of layer, axes alternating"),
+    "efficientloftr": Parts({}, {"self": EFFICIENT_LOFTR, "cross": Nope()}),
+    "neomme": NEOMME,
     # axial rope and a table
     **each("cohere_compass_vision qwen3_5_moe_vision qwen3_5_vision", QWEN3_VL),
     **each("qwen3_omni_moe_vision_encoder qwen3_vl_moe_vision qwen3_vl_vision", QWEN3_VL),
@@ -133,8 +157,10 @@ PICTURES: dict[str, Any] = {
     # three axes, or real coordinates
     "minimax_m3_vl_vision": pictures.MINIMAX_M3,
     "vjepa2": pictures.VJEPA2,
-    "lightglue": missing("learned maps of points to angles"),
-    "esmfold2": missing("rotary of atoms' coordinates"),
+    "lightglue": Parts(
+        {"keypoint_detector_config": "superpoint"}, {"self": LIGHTGLUE, "cross": Nope()}
+    ),
+    "esmfold2": Parts({"esmc_config": "esmc"}, {"atom_encoder": ATOMS, "structure_head": OF_PAIRS}),
     # sines
     "aimv2_vision_model": pictures.AIMV2,
     "vit_mae": pictures.VIT_MAE,
@@ -155,23 +181,19 @@ PICTURES: dict[str, Any] = {
     **each("sam2_video_prompt_encoder sam_hq_prompt_encoder sam_prompt_encoder", POINTS),
     **each("sam3_tracker_prompt_encoder sam3_tracker_video_prompt_encoder", pictures.points(1008)),
     # biases of windows
-    "swin": Use("swin_2d", {"window": ("window_size", 7)}),
     "clap_audio_model": Use("swin_2d", {"window": ("window_size", 8)}),
-    **each(
-        "donut-swin maskformer-swin",
-        Switch(
-            "use_absolute_embeddings",
-            {
-                False: Use("swin_2d", {"window": ("window_size", 7)}),
-                True: missing("a grid table beside Swin's bias"),
-            },
-        ),
+    "swin": Switch(
+        "use_absolute_embeddings", {False: SWIN, True: Sum((Grid(patch=4, prefix=0), SWIN))}
     ),
-    "swin2sr": pictures.swin_v2(False, 64, 1, 8, (6,) * 6),
-    "swinv2": pictures.swin_v2(True, 224, 4, 7, (2, 2, 6, 2)),
-    **each("beit data2vec-vision", BEIT),
-    "dinat": missing("biases of neighbourhoods"),
-    "levit": missing("biases of absolute offsets"),
+    **each("donut-swin maskformer-swin", without_table(SWIN)),
+    "swin2sr": without_table(pictures.swin_v2(False, 64, 1, 8, (6,) * 6)),
+    "swinv2": without_table(pictures.swin_v2(True, 224, 4, 7, (2, 2, 6, 2))),
+    **each("beit data2vec-vision", offset_readers.BEIT),
+    "dinat": Absent(
+        "attends to a neighbourhood of patches, moved to the inside at the borders, in layers with "
+        "steps of several patches; its code needs the package natten"
+    ),
+    "levit": offset_readers.LEVIT,
     # decomposed keys
     **each("deepseek_ocr2_sam_vision_model got_ocr2_vision pp_chart2table_vision", SAM),
     **each("sam_hq_vision_model sam_vision_model unlimited_ocr_sam_vision_model", SAM),
@@ -187,5 +209,5 @@ PICTURES: dict[str, Any] = {
         "relative_attention_num_buckets",
         "relative_attention_max_distance",
     ),
-    "mllama_vision_model": missing("gated tables of tiles"),
+    "mllama_vision_model": Parts({}, {"transformer": TILES, "global_transformer": LATER_TILES}),
 }

@@ -12,7 +12,6 @@ from posenc_jax.huggingface.rows import (
     Switch,
     Table,
     ignoring,
-    missing,
     same,
 )
 from posenc_jax.huggingface.types.names import each
@@ -262,6 +261,8 @@ ROTARY: dict[str, Any] = {
         "adapter": Table(4096), "decoder": Rotary(pairing="interleaved", share=0.8),
     }),
     "musicflamingo": Parts({"audio_config": "audioflamingo3_encoder", "text_config": "qwen2"}, {
-        "audio": missing("a rotation of hidden states by seconds"),
+        "audio": Absent(
+            "turns hidden states of sound themselves by their seconds, once, before the text part"
+        ),
     }),
 }  # fmt: skip

@@ -25,6 +25,7 @@ from posenc_jax.huggingface.own_readers import (
     NEMOTRON_STREAMING,
     PHI4_AUDIO,
     REFORMER,
+    SEAMLESS_SPEECH,
     UNSCALED,
     WAV2VEC2_BERT,
     WAV2VEC2_CONFORMER,
@@ -43,8 +44,8 @@ from posenc_jax.huggingface.rows import (
     Table,
     Use,
     ignoring,
-    missing,
 )
+from posenc_jax.huggingface.series_readers import PATCHTSMIXER, PATCHTST, TIMESFM
 from posenc_jax.huggingface.types.names import each
 
 SOURCE, TARGET = ("max_source_positions",), ("max_target_positions",)
@@ -63,6 +64,17 @@ NGRAMS = Absent(
 CAPPED = Absent(
     "bounds the sum of products and positions, within chunks, in which each query has its own "
     "window; a cap here bounds the products before positions are added"
+)
+GLOBAL_BLOCKS = Absent(
+    "tokens attend to means of blocks too, whose buckets count blocks; a config with "
+    "encoder_attention_type 'local' is read"
+)
+CHARACTERS = Absent(
+    "adds sines of the numbers of characters and of units, each times a learned factor, which are "
+    "made of the text and of predicted durations"
+)
+BY_CLASS = Absent(
+    "the class of the model, not its config, says which Fourier features or table pixels have"
 )
 INFORMER = Sines(spacing="paper")
 TRANSFORMER_XL = Use("transformer_xl", {"shared": False})
@@ -132,9 +144,7 @@ TABLES: dict[str, Any] = {
     **each("qwen2_5_omni_audio_encoder qwen3_asr_encoder qwen3_omni_moe_audio_encoder",
            ignoring(Sines(), "n_window", "n_window_infer")),
     "speech_to_text": both(FAIRSEQ),
-    "timesfm": Switch("use_positional_embedding", {
-        False: Nope(), True: missing("sines of two timescales"),
-    }),
+    "timesfm": Switch("use_positional_embedding", {False: Nope(), True: TIMESFM}),
     **each("tipsv2_text_model videoprism_text_model", Sines()),
     "videomae": Use("sinusoidal"),
     "xglm": Sines(first=2),
@@ -147,7 +157,11 @@ TABLES: dict[str, Any] = {
         Buckets(scaled=True, names=("relative_attention_num_buckets", "")),
     )),
     "longt5": Seq2Seq(
-        missing("T5's buckets of blocks and of global tokens"), Buckets(decoder=True), UNSCALED
+        Switch("encoder_attention_type", {
+            "local": Sum((Buckets(), Use("window", {"distance": ("local_radius", 127)}))),
+            "transient-global": GLOBAL_BLOCKS,
+        }),
+        Buckets(decoder=True), UNSCALED,
     ),
     "cpmant": CPMANT,
     "phi4_multimodal_audio": ignoring(PHI4_AUDIO, "chunk_size", "left_chunk"),
@@ -170,7 +184,10 @@ TABLES: dict[str, Any] = {
     "wav2vec2-conformer": WAV2VEC2_CONFORMER,
     "wav2vec2-bert": WAV2VEC2_BERT,
     "xlnet": XLNET,
-    "funnel": missing("Transformer-XL's scores with pooled positions"),
+    "funnel": Absent(
+        "halves its sequence after each block by a mean of neighbours, so that queries and keys of "
+        "Transformer-XL's scores stand at different steps"
+    ),
     **each("gemma3n_audio gemma4_audio", CAPPED),
     "seamless_m4t": Parts({}, {
         "speech_encoder": WAV2VEC2_CONFORMER, "text_encoder": SEAMLESS, "text_decoder": SEAMLESS,
@@ -178,8 +195,14 @@ TABLES: dict[str, Any] = {
     }),
     **each("granite_speech_encoder granite_speech_plus_encoder", GRANITE_SPEECH),
     "granite_speech5_encoder": GRANITE_SPEECH5,
-    "seamless_m4t_v2": missing("tables of characters beside Shaw's keys"),
-    "vits": missing("Shaw's keys and values in a window"),
+    "seamless_m4t_v2": Parts({}, {
+        "speech_encoder": SEAMLESS_SPEECH, "text_encoder": SEAMLESS, "text_decoder": SEAMLESS,
+        "t2u_encoder": Nope(), "t2u_decoder": CHARACTERS, "cross": Nope(),
+    }),
+    "vits": Absent(
+        "adds a vector of each offset to keys and to values, and none to tokens further away; "
+        "encodings here change values by rotations alone"
+    ),
     # convolutions over time
     **each("data2vec-audio hubert omniasr_audio sew speecht5 unispeech unispeech-sat wav2vec2",
            CONVOLUTION),
@@ -191,13 +214,18 @@ TABLES: dict[str, Any] = {
     "bros": BROS,
     "lilt": Absent("boxes have a stream of their own, whose scores are added to those of the text"),
     "udop": Seq2Seq(UDOP, Buckets(decoder=True), UNSCALED),
-    "markuplm": missing("tables of paths in a page"),
+    "markuplm": Absent(
+        "adds vectors of the path to a token's place in a web page: of the tags and their numbers, "
+        "for each of 50 depths"
+    ),
     # others
     "canine": Table(16_384, names=("num_hash_buckets",)),  # a row for each position, no hash
     "decision_transformer": Absent("positions are an input: time steps of an environment"),
-    "patchtsmixer": missing("tables of patches of time series"),
-    "patchtst": missing("tables of patches of time series"),
-    "perceiver": missing("Fourier features of a grid"),
+    "patchtsmixer": Switch("self_attn", {
+        False: Absent("has no attention: projections"),
+        True: Switch("use_positional_encoding", {False: Nope(), True: PATCHTSMIXER}),
+    }),
+    "patchtst": PATCHTST,
+    "perceiver": Parts({}, {"text": Table(2048), "pictures": BY_CLASS}),
     "reformer": REFORMER,
-    "tvp": missing("sums of tables of time, row and column"),
 }  # fmt: skip

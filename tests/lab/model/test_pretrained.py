@@ -270,6 +270,7 @@ LOST = json.dumps({"weight_map": {DOWN: "model-00001-of-00002.safetensors"}})
             "model_type: 'qwen3_next' has layers of linear attention, which our model does not "
             "have; from_huggingface reads its positions",
         ),
+        ({"model_type": "gemma4_text"}, None, "'gemma4_text' has vectors of tokens for each layer"),
         ({"model_type": "gpt_oss"}, None, "model_type: 'gpt_oss' has mixtures of experts, which"),
         (
             {"model_type": "cohere", "logit_scale": "inv_sqrt_d_model"},

@@ -214,6 +214,7 @@ MISSING = {
         "deepseek_v2", "deepseek_v3", "ernie4_5_moe", "glm4_moe", "gpt_oss", "granitemoe",
         "llama4_text", "minimax_m2", "mixtral", "olmoe", "phimoe", "qwen2_moe", "qwen3_moe",
     ),
+    "vectors of tokens for each layer": ("gemma3n_text", "gemma4_text"),
     "layers of linear attention": (
         "kimi_linear", "minimax", "olmo_hybrid", "qwen3_5_moe_text", "qwen3_5_text", "qwen3_next",
     ),
