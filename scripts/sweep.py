@@ -32,7 +32,7 @@ from experiments.sweep_file import checked, overrides, read
 from posenc_jax.lab.config import searches, sweeps
 from posenc_jax.lab.config.searches import Search
 from posenc_jax.lab.config.sweeps import Point, Sweep
-from posenc_jax.lab.hosts.console import say, width
+from posenc_jax.lab.hosts.console import say
 from posenc_jax.lab.hosts.exit_status import Interrupted
 from posenc_jax.lab.launch import agents, local, search, skypilot, slices, slurm
 from posenc_jax.lab.report import comparison, terminal
@@ -90,7 +90,7 @@ def _point(sweep: Sweep, name: str) -> Point:
 
 def _console() -> Console:
     """Returns the console. Lines are not folded if the output goes to a pipe or a file."""
-    return Console(width=width(sys.stdout) or 10_000)
+    return Console(width=None if sys.stdout.isatty() else 10_000)
 
 
 def _local(sweep: Sweep, configs: dict, folder: Path, flags: argparse.Namespace) -> int:

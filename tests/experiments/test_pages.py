@@ -76,9 +76,10 @@ def test_every_part_of_a_section_is_in_its_markdown():
 def test_a_page_may_be_a_part_of_one_that_is_written_by_hand(tmp_path, monkeypatch):
     monkeypatch.setattr(document, "pictures", lambda parts: ())
     summary = Summary(own={"order": {"nope": numbers(0.5, 1e-7)}, "text": {}})
-    run = runs.read(
-        stored(tmp_path / "a", {"experiment": "permutation", "seeds": 1}, summary.content())
-    )
+    tested = {"order": {"symbols": 8, "steps": 50},
+              "equivariance": {"permutations": 4, "lengths": [16]}}  # fmt: skip
+    config = {"experiment": "permutation", "seeds": 1, **tested}
+    run = runs.read(stored(tmp_path / "a", config, summary.content()))
     docs = tmp_path / "docs"
     alone = write([run], tmp_path, packed(tmp_path))
     assert alone == docs / "permutation.md", "control: without marks it is a page"

@@ -29,11 +29,9 @@ def test_on_a_terminal_no_line_is_wider(monkeypatch):
     assert printed(LINE, Terminal()) == [LINE], "control"
 
 
-def test_in_a_file_a_line_is_whole_unless_its_width_is_set(monkeypatch):
-    monkeypatch.delenv("COLUMNS", raising=False)
-    assert printed(LINE, io.StringIO()) == [LINE]
+def test_in_a_file_a_line_is_whole(monkeypatch):
     monkeypatch.setenv("COLUMNS", "60")
-    assert len(printed(LINE, io.StringIO())) == 2
+    assert printed(LINE, io.StringIO()) == [LINE]
 
 
 def test_a_path_is_not_divided(monkeypatch):

@@ -341,7 +341,7 @@ def test_a_server_that_falls_silent_after_the_start_holds_the_end_up_once(
     monkeypatch.setattr(client, "ANSWER_SECONDS", 0.2)
     start = time.monotonic()
     run_mirrored(tmp_path)
-    assert time.monotonic() - start < 5
+    assert time.monotonic() - start < 30, "the report is not waited for, which takes 60"
     assert fake.report.history == []
     assert [run.given["mode"] for run in fake.trained.values()] == ["offline"] * 4
     said = capsys.readouterr().err
