@@ -195,8 +195,8 @@ def test_the_page_of_length_extrapolation_is_about_all_its_runs(tmp_path, capsys
     assert main([str(folder), f"--to={tmp_path}"]) == 0
     text = text_of(tmp_path / "docs" / "length_extrapolation.md")
     assert "copy: 3 of 4 methods reach 0.95 in exact match, not nope" in text
-    best = "copy at 16×: rope, pi (not told apart from alibi), 0.097 token accuracy, rope 0.097"
-    assert f"{best}, the floor 0.0" in text
+    best = "copy at 16×, the best that learned it: rope, pi (not told apart from alibi)"
+    assert f"{best}, 0.097 token accuracy, rope 0.097, the floor 0.0" in text
     archived = runs.read_archive(tmp_path / "results" / "length_extrapolation.tar.xz")
     name, said, sections = experiments.document(archived)
     lines = document.whole(name, archived, said, sections, str).splitlines()
@@ -206,7 +206,7 @@ def test_the_page_of_length_extrapolation_is_about_all_its_runs(tmp_path, capsys
         shares = re.findall(rf"content, {k} tokens \n ([01]\.\d+) ", whole)
         assert len(shares) == 2, "of both metrics, not of text"
         assert float(shares[1]) > 0.95, "three symbols before tell the next one of 100"
-    assert "stdlib at 16×: fox, 0.200 bits per byte" in text
+    assert "stdlib at 16×, the best that learned it: fox, 0.200 bits per byte" in text
     assert "more steps: alibi on copy (2× the steps). No mean moves by more than 0.05." in text
     assert whole.count("alibi, 200 steps") == 2, "of both metrics"
     assert "alibi, 200 steps" not in text, "the page in docs/ has one table a task"
@@ -217,7 +217,7 @@ def test_the_page_of_length_extrapolation_is_about_all_its_runs(tmp_path, capsys
     said, _ = by_length.document(
         [runs.read(by_length_run(tmp_path / "floor", "rope", 0.95, beyond=0.05))]
     )
-    assert re.search(r"copy at 16×: none is above the floor, 0\.0\d\d token accuracy", said[0])
+    assert re.search(r"copy at 16×: no method is above the floor, 0\.0\d\d token accuracy", said[0])
     actual = [runs.read(by_length_run(tmp_path / "low", "nope,rope", 0.5))]
     said, sections = by_length.document(actual)
     assert "copy: no method learned it" in said[0]

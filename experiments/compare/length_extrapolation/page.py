@@ -59,9 +59,11 @@ def document(runs: Sequence[StoredRun]) -> tuple[list[str], list[Section]]:
         same encoding, steps and seed.
     """
     groups = [*of_tasks(runs).values()]
-    within, beyond, more_steps = conclusions(groups)
-    learned = Section("What was learned, and in which budget", [within, more_steps])
-    return [beyond], [*(_section(group) for group in groups), learned]
+    within = "; ".join(_within(group) for group in groups)
+    sentences = [f"At the trained length: {within}.", _more_steps(groups)]
+    learned = Section("What was learned, and in which budget", sentences)
+    beyond = [f"{_beyond(group.base)}." for group in groups]
+    return beyond, [*(_section(group) for group in groups), learned]
 
 
 def of_tasks(runs: Sequence[StoredRun]) -> dict[str, Group]:
@@ -160,17 +162,6 @@ def _strings(run: StoredRun) -> tuple[tasks.Task, tuple[int, int], Sequence[int]
     return task, (train["min_length"], train["length"]), tests["lengths"], tests["examples"]
 
 
-def conclusions(groups: Sequence[Group]) -> list[str]:
-    """Three sentences made from the numbers: within the trained length, beyond it, more steps."""
-    within = "; ".join(_within(group) for group in groups)
-    beyond = "; ".join(_beyond(group.base) for group in groups)
-    return [
-        f"At the trained length: {within}.",
-        f"At the longest length, the best mean of the methods that learned the task: {beyond}.",
-        _more_steps(groups),
-    ]
-
-
 def _more_steps(groups: Sequence[Group]) -> str:
     """Which encodings were trained for more steps, and where that moves a mean: not decided."""
     trained = [
@@ -230,6 +221,7 @@ def _within(group: Group) -> str:
 
 
 def _beyond(base: Budget) -> str:
+    """The best mean at the longest length, of the methods that learned the task."""
     summary = base.summaries[base.metric]
     length = max(summaries.lengths(summary))
     missed = _missed(base)
@@ -247,9 +239,10 @@ def _beyond(base: Budget) -> str:
     contents = [by_length[length] for by_length in summary.content_floors.values()]
     by_content = f", rules of content {max(contents):.3f}" if contents else ""
     if floor is not None and best <= floor:
-        return f"{at}: none is above the floor, {floor:.3f} {metric}{by_content}"
+        return f"{at}: no method is above the floor, {floor:.3f} {metric}{by_content}"
     least = "" if floor is None else f", the floor {floor:.3f}{by_content}"
-    return f"{at}: {', '.join(names)}{not_apart}, {best:.3f} {metric}{rope}{least}"
+    best_names = f"{', '.join(names)}{not_apart}"
+    return f"{at}, the best that learned it: {best_names}, {best:.3f} {metric}{rope}{least}"
 
 
 def _changes(base: Budget, longer: Budget, metric: str) -> dict[str, dict[int, float]]:
