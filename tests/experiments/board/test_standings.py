@@ -169,13 +169,13 @@ def test_the_board_joins_tasks_and_the_runs_of_one_task():
     said, sections = page.document([first, rest, again])
     assert said[0].startswith("3 methods on 2 tasks; ")
     assert "on 2 of 2 (copy, reverse). So no method is named the best" in said[1]
-    assert "at most 0.100" in said[2]
-    rows = {row[0]: row for row in sections[0].parts[0].rows}
+    assert "an exact match of 0.000 to 0.100 within" in said[2]
+    rows = {row[0]: row for row in sections[0].parts[1].rows}
     assert list(rows) == ["alibi", "rope = shifted+rope", "nope"]
     assert rows["alibi"][2] == "2/2"
     assert rows["nope"][2:] == ("1/2", ".735", ".050", ".050"), "0 beyond where it was not learned"
     assert "Left out, since it has axes: axial." in sections[0].parts
-    assert sections[0].parts[1].draw() is not None
+    assert sections[0].parts[0].draw() is not None
     floors = {row[0]: row[1:] for row in sections[1].parts[0].rows}
     assert floors["copy"][3:] == (".990", "2/3"), "nope did not learn it"
     assert floors["reverse"][4] == "3/3"
@@ -187,7 +187,7 @@ def test_the_board_joins_tasks_and_the_runs_of_one_task():
     titles = [section.title for section in sections[2:]]
     assert titles == ["Every method, all tasks", "copy", "reverse"]
     assert all(section.folded for section in sections[2:])
-    assert sections[2].parts[0].rows == sections[0].parts[0].rows, "30 methods or fewer"
+    assert sections[2].parts[0].rows == sections[0].parts[1].rows, "30 methods or fewer"
     more = stored("d", {"t5": (0.99, 0.5)})
     said, sections = page.document([first, rest, again, more])
     assert said[0].startswith("3 methods on 2 tasks, 1 more on some of them; ")
