@@ -34,4 +34,5 @@ def once(make: Callable[..., T], *args: Any) -> T:
     leaf = jax.tree.leaves(args)[0]
     if not tuned_for("cpu") or not isinstance(leaf, Tracer) or leaf.size == 0:
         return make(*args)
-    return jax.lax.cond(leaf.ravel()[0] > 0, make, make, *args)
+    first = leaf.ravel()[0]
+    return jax.lax.cond(first if first.dtype == bool else first > 0, make, make, *args)

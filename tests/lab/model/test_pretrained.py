@@ -356,7 +356,7 @@ def test_the_page_runs(tmp_path, monkeypatch):
     again = pretrained.load(tmp_path / "pythia-70m-yarn")
     inputs = scope["tokens_BT"], full(1, 4)
     assert gap(jax.jit(again.model.apply)(again.params, *inputs), scope["logits"]) < 1e-6
-    assert again.params["embed"].dtype == jnp.float32 != scope["found"].params["embed"].dtype
+    assert again.params["embed"].dtype == jnp.float32 != scope["loaded"].params["embed"].dtype
 
 
 def test_the_recipe_of_the_page_keeps_what_a_file_of_either_version_says():
