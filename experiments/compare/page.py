@@ -94,7 +94,9 @@ def in_order(summary: LengthSummary) -> LengthSummary:
 
 
 def findings(summary: LengthSummary) -> list[str]:
-    """Sentences made from the numbers: at the trained length, shuffled, at the longest length."""
+    """Sentences made from the numbers, the finding last: that at the longest length, or, if none is
+    longer than the trained one, that at the trained length.
+    """
     trained, longest = summary.train_length, max(summaries.lengths(summary))
     plain, unit = in_order(summary), formats.size_unit(summary)
     cells = {n: row[trained] for n, row in plain.results.items() if trained in row}
@@ -109,8 +111,9 @@ def findings(summary: LengthSummary) -> list[str]:
     had = " and ".join(f"{name} {value}" for name, value in shuffled.items())
     lines.append(f"In the control, with the tokens in random order: {had}.")
     if longest > trained and any(longest in row for row in plain.results.values()):
-        lines.append(f"At the longest length, {longest} {unit}, {ranked(plain, longest)}.")
-    return lines
+        return [*lines, f"At the longest length, {longest} {unit}, {ranked(plain, longest)}."]
+    at_trained, *others = lines
+    return [*others, at_trained]
 
 
 def ranked(summary: LengthSummary, length: int) -> str:
