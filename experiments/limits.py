@@ -5,7 +5,7 @@ from typing import Any
 
 from posenc_jax.lab.config.sweeps import dotted
 from posenc_jax.lab.report import Section
-from posenc_jax.lab.report.formats import counted
+from posenc_jax.lab.report.formats import counted, listed
 from posenc_jax.lab.runs import StoredRun
 
 TITLE = "What it does not show"
@@ -40,7 +40,7 @@ def _of_configs(configs: Sequence[Mapping[str, Any]]) -> list[str]:
         lines.append(f"Differences that are too small for {_range(seeds)} seeds.")
     tasks = dict.fromkeys(task["name"] for task in parts("task"))
     if tasks:
-        lines.append(f"Other tasks than {_joined(tasks)}.")
+        lines.append(f"Other tasks than {listed([*tasks], 'and')}.")
     if times := [t for config in configs if (t := _times(config)) > 1]:
         lines.append(f"Inputs beyond {_range(times)} times the size in training.")
     if any("name" in encoding for encoding in parts("encoding")):
@@ -77,7 +77,7 @@ def _options(encodings: Sequence[Mapping[str, Any]]) -> str:
         for name, value in encoding.items():
             if name != "name":
                 values.setdefault(name, set()).add(str(value))
-    said = ", ".join(f"{name} {_joined(sorted(options))}" for name, options in values.items())
+    said = ", ".join(f"{name} {listed(sorted(options), 'and')}" for name, options in values.items())
     default = "each has its defaults"
     return f"Other options of the methods: {f'{default}, but for {said}' if said else default}."
 
@@ -87,9 +87,3 @@ def _range(values: Iterable[float]) -> str:
     ends = sorted({*values})
     return " to ".join(f"{value:,g}" if value >= 1 else f"{value:g}" for value in
                        dict.fromkeys((ends[0], ends[-1])))  # fmt: skip
-
-
-def _joined(names: Iterable[str]) -> str:
-    """Returns distinct names in a sentence: "a, b and c"."""
-    *first, last = dict.fromkeys(names)
-    return f"{', '.join(first)} and {last}" if first else last

@@ -129,12 +129,8 @@ def ranked(summary: LengthSummary, length: int) -> str:
         last = max(near, key=lambda n: abs(cells[n].mean - cells[first].mean))
         worst = f"{last} has the worst, {shown(cells[last])}"
         return f"{said}, but is not shown to be better than any other; {worst}"
-    return said + (f", but is not shown to be better than {listed(near)}" if near else "")
-
-
-def listed(names: Sequence[str]) -> str:
-    """The names in a sentence: "a, b or c"."""
-    return " or ".join(filter(None, [", ".join(names[:-1]), *names[-1:]]))
+    others = formats.listed(near, "or")
+    return said + f", but is not shown to be better than {others}" * bool(near)
 
 
 def _shuffled(summary: LengthSummary, name: str) -> Estimate:

@@ -104,7 +104,7 @@ def conclusion(run: StoredRun) -> str:
         rows = {name: {offset: cell} for name, cell in cells[offset].items()}
         shares = replace(run.by_length, metric="completed", results=rows)
         best, *near = summaries.leaders(shares, offset)
-        also = "any other" if len(near) + 1 == len(rows) > 1 else page.listed(near)
+        also = "any other" if len(near) + 1 == len(rows) > 1 else formats.listed(near, "or")
         not_apart = f", but is not shown to be better than {also}" if near else ""
         parts.append(f"{said} {best} has the best, {share(cells[offset][best])}{not_apart}")
     return f"Share of {_words(run).counted} that are right: {'; '.join(parts)}."

@@ -11,7 +11,7 @@ from matplotlib.ticker import LogLocator, NullFormatter
 
 from posenc_jax.lab import metrics
 from posenc_jax.lab.metrics import BITS
-from posenc_jax.lab.report import drawing, margin, summaries
+from posenc_jax.lab.report import drawing, formats, margin, summaries
 from posenc_jax.lab.report.margin import Label
 from posenc_jax.lab.runs import Record, StoredRun
 
@@ -61,7 +61,7 @@ def caption(run: StoredRun) -> str:
     if unit(run) in BITS:
         parts[0] += f", in {metrics.metric(unit(run)).title} as the results"
     parts += [label for metric, label in BELOW.items() if _by_encoding(run, metric)]
-    said = ", ".join(parts[:-1]) + " and " + parts[-1] if len(parts) > 1 else parts[0]
+    said = formats.listed(parts, "and")
     held = "; dots: the loss on validation examples of the trained length"
     return f"{said}{held if curves(run, 'valid') else ''}."
 

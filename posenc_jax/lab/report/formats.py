@@ -16,6 +16,11 @@ def counted(count: int, noun: str) -> str:
     return f"{count:,} {noun}{'s' * (count != 1)}"
 
 
+def listed(names: Sequence[str], word: str) -> str:
+    """Names in a sentence, the last one after a word: "a, b and c"."""
+    return f" {word} ".join(filter(None, [", ".join(names[:-1]), *names[-1:]]))
+
+
 def number(value: float | None) -> str:
     """Formats a number with three decimals below 10 and fewer above; says if it is not finite."""
     if value is None or not math.isfinite(value):
