@@ -123,7 +123,7 @@ def padded() -> Evidence:
     stored = runs.read_archive(RESULTS / "padding_leakage.tar.xz")
     run = summaries.only([run for run in stored if not is_released(run)])
     clean, *_ = padding.conclusions(run.summary.own)
-    return Evidence(clean.rstrip("."), "exact: by construction, tested for each method")
+    return Evidence(clean.partition("; ")[0], "exact: by construction, tested for each method")
 
 
 def by_content() -> Evidence:

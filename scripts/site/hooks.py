@@ -36,7 +36,7 @@ WHOLE = {"README.md": "index.md", "CONTRIBUTING.md": "contributing.md",
 LINK = re.compile(r"(?<=\]\()([^)#:\s]+)(#[^)\s]*)?(?=\))")
 # The pages of docs/ by the order of the site, which is that of the README.
 USE = ("in_your_model.md", "caches.md", "architectures.md", "pretrained.md")
-CHOOSE = ("choosing.md", "explorer.html")
+CHOOSE = "choosing.md"
 RUNNING = ("your_experiment.md", "running.md", "data.md", "tokens.md", "going_on.md", "sweeps.md")
 MEASURED = ("leaderboard.md", "claims.md", "speed.md")  # first; any other page of docs/ follows
 EXTEND = ("new_encoding.md", "design.md")
@@ -47,7 +47,7 @@ ELSEWHERE = ("encodings.md", "differences.md", "stability.md")
 def on_config(config: Any) -> Any:
     """Makes the navigation, of which the catalogue is a part."""
     pages = sorted(path.name for path in (ROOT / "docs").glob("*.md"))
-    listed = {*USE, *CHOOSE, *RUNNING, *MEASURED, *EXTEND, *DEVICES, *ELSEWHERE}
+    listed = {*USE, CHOOSE, *RUNNING, *MEASURED, *EXTEND, *DEVICES, *ELSEWHERE}
     rest = [page for page in pages if page not in listed]
     readme = (ROOT / "README.md").read_text("utf-8")
     examples = sorted(notebooks.pages(ROOT / "examples"), key=lambda at: readme.find(at[:-3]))
@@ -57,7 +57,8 @@ def on_config(config: Any) -> Any:
         {"Use it": [*USE, {"Notebooks": examples}]},
         {
             "Choose": [
-                *CHOOSE,
+                CHOOSE,
+                {"Explorer": "explorer.html"},
                 {"Catalogue": ["catalogue.md", *_catalogue(), "encodings.md", "differences.md"]},
             ]
         },
@@ -134,6 +135,8 @@ def on_page_markdown(markdown: str, page: Any, **rest: Any) -> str:
     """Mends the links of the pages that docs/ holds, and lets what is folded be Markdown; adds a
     link to the page with everything that was measured.
     """
+    if page.file.src_uri == CHOOSE:
+        page.meta["hide"] = ["toc"]  # its table takes the whole width
     if not page.file.generated_by:
         markdown = mended(markdown, f"docs/{page.file.src_uri}")
         name = PARTS.get(page.file.name, page.file.name)

@@ -27,12 +27,12 @@ def sections(run: StoredRun) -> tuple[str, list[Section]]:
     draw = partial(figures.accuracy, summary["accuracy"], run.config["data"])
     cost = Picture("accuracy", draw, figures.ACCURACY)
     return lead(run, f"{count} methods", kind, counted(run.config["seeds"], "seed")), [
+        Section("How much leaks", [leak, *(_leaks(summary, change) for change in CLEAN)]),
         Section("Which masks are needed", [
             RULE, *said(summary["verdicts"]), _roles(summary), *_not_measured(summary),
         ]),
-        Section("How much leaks", [*(_leaks(summary, change) for change in CLEAN), leak]),
-        Section("Attention to padding", [shares(summary["mass"]), mass]),
-        Section("Accuracy by masks", [*(_cost(summary, k) for k in ("token", "pooled")), cost]),
+        Section("Attention to padding", [mass, shares(summary["mass"])]),
+        Section("Accuracy by masks", [cost, *(_cost(summary, k) for k in ("token", "pooled"))]),
         Section("Every method", _by_method(summary), folded=True),
     ]  # fmt: skip
 

@@ -39,8 +39,7 @@ def sections(run: StoredRun) -> tuple[str, list[Section]]:
         "catalogue in an encoder; 0 stands on the lowest line.",
     )
     shown = [
-        Section("What follows", findings(order)),
-        Section("Every method", [_rows(order), accuracy]),
+        Section("Every method", [accuracy, _rows(order)]),
         Section("How far each is from equivariant", [errors, *_by_length(order)]),
     ]
     if summary["text"]:
@@ -50,7 +49,8 @@ def sections(run: StoredRun) -> tuple[str, list[Section]]:
             "Bits for each hidden byte, lower is better: every seed a small dot, mean and 95% t "
             "interval. The dashed lines are scores without a model.",
         )
-        shown.append(Section("Hidden bytes of real text", [*_text(summary), picture]))
+        shown.append(Section("Hidden bytes of real text", [picture, *_text(summary)]))
+    shown.append(Section("What follows", findings(order)))
     return lead(run, f"{len(order)} rows", formats.counted(seeds, "seed")), shown
 
 

@@ -22,6 +22,7 @@ COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#8a
 # The names of these colours in page.css, which has a light and a dark value of each.
 PALETTE = {"ink": INK, "muted": MUTED, "grid": GRID} | {f"c{i}": c for i, c in enumerate(COLORS)}
 MARKERS = "osD^vPX"
+FAMILIAR = ("nope", "sinusoidal", "rope", "alibi", "t5", "learned")  # by the number of their colour
 DASHES = ("-", (0, (4, 1.5)), (0, (1, 1)))
 TICKS = 9  # most labelled lengths on an axis
 BAND_SEEDS = 3  # the t interval of two seeds, 12.7 standard errors to each side, fills a figure
@@ -84,14 +85,20 @@ def laid_out(figure: Figure, dpi: float) -> Iterator[None]:
 
 
 def line_styles(names: Sequence[str]) -> dict[str, dict[str, Any]]:
-    """Returns a colour, marker and dash for each name, as arguments of `Axes.plot`."""
+    """Returns a colour, marker and dash for each name, as arguments of `Axes.plot`.
+
+    FAMILIAR methods look the same in every figure; the others take what these leave, in order.
+    """
+    familiar = {name: FAMILIAR.index(name) for name in names if name in FAMILIAR}
+    free = (i for i in itertools.count() if i not in familiar.values())
+    numbers = {name: familiar[name] if name in familiar else next(free) for name in names}
     return {
         name: {
             "color": COLORS[i % len(COLORS)],
             "marker": MARKERS[i % len(MARKERS)],
             "linestyle": DASHES[i // len(COLORS) % len(DASHES)],
         }
-        for i, name in enumerate(names)
+        for name, i in numbers.items()
     }
 
 

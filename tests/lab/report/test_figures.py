@@ -45,6 +45,16 @@ def test_figures_come_as_png_and_as_svg_that_is_the_same_every_time(workdir, tmp
     assert files[0] != files[1]
 
 
+def test_familiar_methods_look_the_same_in_every_figure_and_no_two_look_alike():
+    look = lambda names, name: drawing.line_styles(names)[name]
+    many = ["rope", "shaw", "nope", "fox", "alibi", "pi", "ntk"]
+    for name in ("rope", "nope", "alibi"):
+        assert look(many, name) == look([name], name) == look(["learned", "mlp", name], name)
+    assert look(many, "fox") != look(["fox"], "fox")  # the control: others take what is free
+    looks = [tuple(style.values()) for style in drawing.line_styles(many).values()]
+    assert len(set(looks)) == len(many)
+
+
 @pytest.mark.thorough
 def test_matplotlib_is_imported_when_a_figure_is_drawn_and_not_before():
     """A run loads none before its report; only a claim has its figure beside its numbers."""
