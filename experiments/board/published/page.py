@@ -87,6 +87,7 @@ def parts(run: StoredRun, rows: Sequence[Result]) -> list[Section]:
         notes.insert(0, f"This run has {budget:g} of the budget and decides nothing.")
     return [
         Section("All rows", [overview, table(rows)]),
+        Section("What differs from the papers", [differences(rows)]),
         Section("How", notes),
         *(_row(row) for row in rows),
     ]
@@ -96,21 +97,22 @@ def table(rows: Sequence[Result]) -> Grid:
     """A line for each row."""
     lines = [
         (row.name, row.ordering.paper, _numbers(row, None), _numbers(row, row.whole),
-         f"{_tau(row.whole)}; half: {_tau(row.half)}", _chance(row), row.verdict,
-         row.ordering.differs)
+         f"{_tau(row.whole)}; half: {_tau(row.half)}", _chance(row), row.verdict)
         for row in rows
     ]  # fmt: skip
-    columns = (
-        "row",
-        "paper",
-        "paper's numbers",
-        "ours",
-        "tau",
-        "chance",
-        "verdict",
-        "what differs",
-    )
+    columns = "row", "paper", "paper's numbers", "ours", "tau", "chance", "verdict"
     return Grid(columns, lines, CAPTION, words=True)
+
+
+def differences(rows: Sequence[Result]) -> Grid:
+    """What differs from the papers; rows of which the same is said are together."""
+    by_text: dict[str, list[str]] = {}
+    for row in rows:
+        by_text.setdefault(row.ordering.differs, []).append(row.name)
+    lines = [(", ".join(names), text) for text, names in by_text.items()]
+    return Grid(
+        ("rows", "what differs"), lines, "Rows with the same differences are together.", True
+    )
 
 
 def _numbers(row: Result, at: AtBudget | None) -> str:
@@ -264,7 +266,7 @@ def not_shown(runs: Sequence[StoredRun]) -> list[str]:
     undecided = sum(row.verdict == UNDECIDED for row in rows)
     rates = sorted({rate for run in runs for rate in run.config["rates"]})
     return [
-        "Whether an order holds at the size of its paper: what differs here is in the last column.",
+        "Whether an order holds at the size of its paper: what differs here is listed above.",
         f"Whether the orders of the {undecided} rows that are not decided are wrong: they are not "
         "refuted either.",
         f"Other learning rates than {' and '.join(f'{rate:g}' for rate in rates)}.",

@@ -242,7 +242,7 @@ def test_a_reversal_is_told_with_its_pairs():
               "sinusoidal": (0.8, 1.0)}  # fmt: skip
     said, sections = published_page.document([stored(values=values)])
     assert said[2] == "Reversed: copy_repeated."
-    assert any("alibi above t5" in str(part) for part in sections[2].parts)
+    assert any("alibi above t5" in str(part) for part in sections[3].parts)
     none, _ = published_page.document(
         [stored(values={m: (b, 0.5) for m, (b, _) in values.items()})]
     )
@@ -252,7 +252,7 @@ def test_a_reversal_is_told_with_its_pairs():
 def test_the_page_has_the_rows_of_several_runs():
     said, sections = published_page.document([stored(row="copy_random"), stored()])
     assert said[0].startswith("2 published orderings of 1 paper, ")
-    assert [part.title for part in sections[2:]] == ["copy_repeated", "copy_random"]
+    assert [part.title for part in sections[3:]] == ["copy_repeated", "copy_random"]
     assert "Rows not measured yet: copy_twice, reverse," in said[-1]
     with pytest.raises(ValueError, match="two runs have the row copy_repeated"):
         published_page.document([stored(), stored()])
