@@ -37,11 +37,15 @@ def options(
 ) -> dict[str, Any]:
     """The options of a method, or of a chain "a+b", which takes no others.
 
+    A stated `length`, the window that weights were trained on before they are extended, is the
+    window of the setting.
+
     Args:
       stated: options of the user, which win.
       others: values for options that no row of `RULES` gives, by the option's name.
     """
     chosen = dict(others or {})
+    setting = setting._replace(window=stated.get("length", setting.window))
     for part in reversed(encodings.cards(name)):  # the first part of a chain has the last word
         if part.name in RULES:
             chosen |= RULES[part.name](setting)
@@ -99,7 +103,7 @@ def _window(s: Setting) -> int:
 
 
 def _ramp(s: Setting) -> dict[str, Any]:
-    return {"beta_fast": max(2.0, s.window / 16), "beta_slow": 1.0}
+    return {"beta_fast": min(max(2.0, s.window / 16), 32.0), "beta_slow": 1.0}  # 32: the paper's
 
 
 def _length(s: Setting) -> dict[str, Any]:

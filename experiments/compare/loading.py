@@ -14,7 +14,7 @@ from experiments.compare.start import as_tuples, class_of
 from posenc_jax.encoding import Encoding
 from posenc_jax.lab import runs, tasks
 from posenc_jax.lab.hosts.console import say
-from posenc_jax.lab.hosts.files import folder_name
+from posenc_jax.lab.hosts.files import as_folder_name, folder_name
 from posenc_jax.lab.model.transformer import Encodings, Model
 from posenc_jax.lab.runs import source
 from posenc_jax.lab.runs.checkpoints import fill
@@ -179,8 +179,8 @@ def evaluation(
         step = done  # the finished run can be evaluated beside it
     parts = [encoding, f"step{step}" if step else "", *map(str, task.values())]
     parts += [*map(str, lengths), *encodings]
-    own_name = "-".join(filter(None, parts)) or "again"
-    workdir = run / EVALUATIONS / folder_name(name or own_name)
+    default = as_folder_name("-".join(filter(None, parts))) or "again"
+    workdir = run / EVALUATIONS / folder_name(name or default)
     config = before.model_dump()
     config["encoding"]["name"] = ",".join(chosen)
     config["eval"] |= {"lengths": tuple(lengths)} if lengths else {}

@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 import experiments
+from experiments.compare import fields, start_encoding
 from posenc_jax.lab import runs
 from posenc_jax.lab.config import schema
 from posenc_jax.lab.config.errors import inside
@@ -55,6 +56,9 @@ def check(config: schema.TrainedConfig, workdir: Path) -> None:
         raise FieldError("start.run", reason)
     if is_huggingface(folder):
         _check_huggingface(start)
+        trained = _trained_as(config, folder)
+        for name in config.encoding.names:
+            start_encoding.check(config, name, trained, folder)
         return
     before = _stored(folder)
     checkpoints = {name: find(start, name) for name in config.row_names}
@@ -67,6 +71,26 @@ def check(config: schema.TrainedConfig, workdir: Path) -> None:
         _check_same(config, before, folder, FREE if trains else (*FREE, "task"))
         for name, checkpoint in checkpoints.items():
             _check_goes_on(config, before, name, checkpoint)
+        return
+    for name in config.encoding.names:
+        trained = start_encoding.of_run(before, _method(before, checkpoints[name].stage))
+        start_encoding.check(config, name, trained, folder)
+
+
+def _method(config: schema.TrainedConfig, stage: str) -> str:
+    """The method of a row, from the name of its training: "rope" of the row "rope on time"."""
+    (row,) = (name for name in config.row_names if source.stage_name(name) == stage)
+    return max((name for name in config.encoding.names if row.startswith(name)), key=len)
+
+
+def _trained_as(config: schema.TrainedConfig, folder: Path) -> dict[str, Any]:
+    """What `start_encoding.check` compares, of a model of Hugging Face."""
+    from experiments.pretrained.extensions import trained_length
+    from posenc_jax.lab.model.pretrained.tensors import read_json
+
+    encoding = _released(folder, config).encoding
+    length = trained_length(read_json(folder / "config.json"))
+    return start_encoding.of_released(encoding, length)
 
 
 def folder_of(start: schema.StartConfig) -> Path:
@@ -265,7 +289,10 @@ def begin(config: schema.TrainedConfig, row: Any, run: runs.Run, fresh: State) -
 def _changed_encoding(config: schema.TrainedConfig, row: Any, checkpoint: Source) -> str:
     """How the encoding differs from that of the source, for one line; "" if it does not."""
     if checkpoint.stage:
-        here, there = config.encoding.options, _stored(checkpoint.run).encoding.options
+        before = _stored(checkpoint.run)
+        method = _method(config, source.stage_name(row.name))
+        here = fields.options_of(config, method)
+        there = fields.options_of(before, _method(before, checkpoint.stage))
         words = f"options of the encoding are {here}, of the source {there}"
         return "" if here == there else words
     there = _released(checkpoint.run, config).encoding

@@ -56,7 +56,7 @@ def extended(config: Mapping[str, Any], factor: float, length: int | None = None
     assert isinstance(source.encoding, Encoding)
     fields, kind = Fields(config), config["model_type"]
     rope = _rope(fields)
-    trained = length or rope.get(ORIGINAL) or fields.get(ORIGINAL, *LENGTHS)
+    trained = length or trained_length(config)
     if trained is None:
         raise FieldError(LENGTHS[0], "is missing; give model.length")
     if not LEAST_LENGTH <= trained <= MOST_LENGTH:
@@ -75,6 +75,12 @@ def extended(config: Mapping[str, Any], factor: float, length: int | None = None
     if source.encoding.at is None and source.encoding.bias is None:
         extended_by |= _of_whole_heads(source, config, factor, trained)
     return Extended(source, trained, extended_by)
+
+
+def trained_length(config: Mapping[str, Any]) -> int | None:
+    """The tokens that a released model was trained on, by its config.json; None: not said."""
+    fields = Fields(config)
+    return _rope(fields).get(ORIGINAL) or fields.get(ORIGINAL, *LENGTHS)
 
 
 def _by_config(

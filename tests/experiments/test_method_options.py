@@ -67,6 +67,18 @@ def test_a_stated_option_wins():
     assert options("randomized+t5", HERE, {}) == {**TABLE["randomized"], **TABLE["t5"]}
 
 
+def test_a_stated_length_is_the_window_that_weights_were_trained_on():
+    """YaRN's ramp is in turns of the trained window, not of the longer one of the fine-tuning."""
+    longer = HERE._replace(window=256)
+    assert options("yarn", longer, {"length": 64}) == {"length": 64, **TABLE["yarn"]}
+    assert options("yarn", longer, {})["beta_fast"] == 16.0, "control: the window's"
+    for window in (512, 8192, 131_072):
+        defaults = card("yarn").defaults
+        assert options("yarn", HERE._replace(window=window), {}) == {
+            name: defaults[name] for name in ("beta_fast", "beta_slow")
+        }, "those of the paper from its windows on"
+
+
 @pytest.mark.parametrize("window", [1, 2, 3, 5, 16, 17, 33, 512])
 @pytest.mark.parametrize("causal", [True, False])
 def test_every_window_has_options_that_the_methods_take(window, causal):

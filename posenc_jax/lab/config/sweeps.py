@@ -14,13 +14,13 @@ a config: points that differ only in it are one run, which trains all its seeds 
 
 import hashlib
 import itertools
-import re
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from posenc_jax.lab.config.searches import Search
+from posenc_jax.lab.hosts.files import as_folder_name
 from posenc_jax.options import FieldError
 
 Description = tuple[dict[str, Any], ...]
@@ -169,7 +169,7 @@ def _name(fields: Mapping[str, Any]) -> str:
         short = last if lasts.count(last) == 1 else field.replace(".", "-")
         shown = "x".join(map(str, value)) if _is_sequence(value) else str(value)
         parts.append(shown if isinstance(value, str) else f"{short}{shown}")
-    name = re.sub(r"[^A-Za-z0-9.+_-]+", "-", "-".join(parts)).strip("-.+") or "run"
+    name = as_folder_name("-".join(parts)) or "run"
     return name if len(name) <= LONGEST else _hash(name, fields)
 
 

@@ -87,6 +87,11 @@ def looked_in(path: str | Path) -> str:
     return f" in {Path.cwd()}" if is_relative else ""
 
 
+def as_folder_name(text: str) -> str:
+    """Returns the text with "-" in place of what `folder_name` refuses; "" if nothing is left."""
+    return re.sub(r"[^A-Za-z0-9.+_-]+", "-", text).strip("-.+")
+
+
 def folder_name(name: str) -> str:
     """Returns the name if it is a portable name of one folder.
 

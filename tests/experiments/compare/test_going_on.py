@@ -121,6 +121,14 @@ def test_weights_start_a_new_training_of_another_encoding(source, tmp_path, caps
             r"config.start.step: 2: a model of Hugging Face has weights alone",
         ),
         (
+            {"run": "{run}", "what": "weights"}, {"encoding__name": "yarn"},
+            r"config.encoding.length: 2048 for yarn, since none .* with 10: state one",
+        ),
+        (
+            {"run": "{huggingface}", "what": "weights"}, {"encoding__name": "yarn"},
+            r"config.encoding.length: 2048 for yarn, since none .* with 128: state one",
+        ),
+        (
             {"run": "{huggingface}", "what": "weights"}, {"model__width": 48},
             r"config.model.width: 48; \S+ has 64: leave it out",
         ),
@@ -144,6 +152,32 @@ def test_a_start_that_cannot_be_is_one_line(source, tmp_path, start, changes, sa
     with pytest.raises(FieldError, match=rf"^{said}") as refused:
         experiments.prepare(config, str(tmp_path / "work"))
     assert "\n" not in str(refused.value)
+
+
+@pytest.mark.thorough
+def test_a_base_that_nobody_stated_is_not_put_on_weights_of_another(source, tmp_path):
+    """Of runs and of models of Hugging Face; a stated one is taken, and one that is equal needs no
+    words.
+    """
+    released = tmp_path / "released"
+    shutil.copytree("experiments/pretrained/model", released)
+    content = json.loads((released / "config.json").read_text())
+    content |= {"rope_parameters": {"rope_type": "default", "rope_theta": 5e5}}
+    (released / "config.json").write_text(json.dumps(content))
+    based = run(tmp_path / "based", 2, encoding__base=100.0)
+    for folder, base in ((released, 5e5), (based, 100.0)):
+        start = {"run": str(folder), "what": "weights"}
+        config = config_of(2, start, encoding__name="alibi,pi")
+        if folder == released:
+            config |= {"model": {}, "task": {"name": "stdlib", "stretch": 4096}}
+        said = rf"^config.encoding.base: 10000.0 for pi, since .* with {base}: state one"
+        with pytest.raises(FieldError, match=said):
+            experiments.prepare(config, str(tmp_path / "work"))
+        for stated in (base, 10_000.0):
+            config["encoding"]["base"] = stated
+            experiments.prepare(config, str(tmp_path / "work"))
+    config = config_of(2, {"run": str(source), "what": "weights"}, encoding__name="pi")
+    experiments.prepare(config, str(tmp_path / "work"))  # both have 10,000
 
 
 def test_a_checkpoint_is_kept_at_the_end_of_a_chunk_alone():

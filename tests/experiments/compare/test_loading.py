@@ -169,6 +169,15 @@ def test_weights_are_evaluated_on_another_task_of_the_same_symbols(run):
     assert hashes(run) == before
 
 
+@pytest.mark.parametrize(
+    ("name", "folder"),
+    [("file:novel.txt", "file-novel.txt"), ("file:/a b/c.txt", "file-a-b-c.txt")],
+)
+def test_an_evaluation_on_another_text_has_a_folder_of_its_own(run, name, folder):
+    _, workdir = loading.evaluation(run, task={"name": name})
+    assert workdir == run / "evaluations" / folder
+
+
 def test_a_training_goes_on_with_its_task_alone(run, tmp_path):
     """The control of the test before: where steps are left, the task may not differ."""
     start = {"run": str(run), "what": "state"}
