@@ -51,7 +51,7 @@ def duration(path: Path, argument: str = "") -> str:
         timed = re.compile(r"(?!`quick`).*\b[Tt]akes .*(second|minute|hour)")
         told = next(filter(timed.match, _sentences(documented(path))), "")
     if not told:
-        return "time expected: not measured; the bar shows what is left"
+        return "time expected: not measured; what is left is shown as it runs"
     told = told.removeprefix("Takes ")
     return f"time expected if no field is changed: {told[0].lower()}{told[1:]}"
 

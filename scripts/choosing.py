@@ -140,7 +140,8 @@ USE_CASES = (
     ),
     UseCase(
         "a longer context for a trained RoPE model: trained at 8k, wanted at 32k",
-        "`yarn` with factor 4 and [fine-tuning](going_on.md); without any training, `rerope`",
+        "`yarn` and fine-tuning, [step by step](pretrained.md#from-8k-to-32k); without any "
+        "training, `rerope`, which no config.json has",
         extended, "pretrained.md#what-the-small-model-shows",
         "YaRN: Llama 2 to 128k in 600 steps, arXiv 2309.00071", ("yarn", "rerope"),
     ),

@@ -13,6 +13,7 @@ from posenc_jax.lab.summary import LengthSummary
 from posenc_jax.lab.tasks.baselines import CONTEXT
 
 NOT_MEASURED = "not measured"
+FEW = 7  # most rows of differences that are shown without being asked for
 
 
 def page(run: StoredRun) -> tuple[str, list[Section]]:
@@ -25,11 +26,12 @@ def page(run: StoredRun) -> tuple[str, list[Section]]:
         "column is bold, and so are those that print the same; nothing is bold where all do."
     )
     parts = [how, results(summary), *_contexts(summary)]
-    parts.append(Section("Every seed", [every_seed(summary)], folded=True))
     differences = summaries.differences(run.records, summary.metric)
     if differences.intervals and count > 1:
-        grid = _differences(summary, differences)
-        parts.append(Section(f"Difference from {differences.first}", [grid], folded=True))
+        grid, title = _differences(summary, differences), f"Difference from {differences.first}"
+        few = len(grid.rows) <= FEW
+        parts += [f"{title}:", grid] if few else [Section(title, [grid], folded=True)]
+    parts.append(Section("Every seed", [every_seed(summary)], folded=True))
     names, seeds = ", ".join(summaries.encodings(summary)), formats.counted(count, "seed")
     lead = summaries.lead(run, names, f"trained at length {trained}", seeds)
     return lead, [Section("Results", parts), Section("Figures", plots.pictures(run))]
@@ -130,7 +132,8 @@ def _differences(summary: LengthSummary, differences: summaries.Differences) -> 
     return Grid(_columns(summary), rows, (
         f"{metrics.metric(summary.metric).title} minus that of {differences.first}, paired by "
         f"seed. Intervals hold at 95% for all {differences.comparisons} comparisons together "
-        "(Bonferroni; equal methods are one comparison); bold: 0 lies outside."
+        "(Bonferroni; equal methods are one comparison); bold: 0 lies outside. The first name of "
+        "encoding.name is the one that others are compared with."
     ))  # fmt: skip
 
 

@@ -3,6 +3,9 @@
 import json
 import os
 import re
+import shlex
+import subprocess
+import sys
 import tracemalloc
 from functools import partial
 
@@ -346,6 +349,16 @@ def test_the_page_runs(tmp_path, monkeypatch):
     pooled_folder(base_of(tmp_path / "all-MiniLM-L6-v2", "bert"), MEAN)
     tower(tmp_path / "siglip-base-patch16-224")
     monkeypatch.chdir(tmp_path)
+    (tmp_path / "experiments").symlink_to(ROOT / "experiments")
+    (command,) = re.findall(
+        r"(?m)^python train.py --config=configs/extrap.py:yarn(?:.*\\\n)*.*$", page
+    )
+    command = command.replace("\\\n", "").replace("steps=40", "steps=2")
+    command = command.replace("train.py", f"{ROOT}/train.py").replace(
+        "=configs", f"={ROOT}/configs"
+    )
+    flags = shlex.split(command)[1:]
+    subprocess.run([sys.executable, *flags, "--config.eval.tokens=1024"], check=True)
     scope = {"pixels_BCHW": jnp.ones((1, 3, 12 * 4, 20 * 4))}
     for block in re.findall(r"```python\n(.*?)```", page, re.DOTALL):
         exec(block, scope)
@@ -357,6 +370,15 @@ def test_the_page_runs(tmp_path, monkeypatch):
     inputs = scope["tokens_BT"], full(1, 4)
     assert gap(jax.jit(again.model.apply)(again.params, *inputs), scope["logits"]) < 1e-6
     assert again.params["embed"].dtype == jnp.float32 != scope["loaded"].params["embed"].dtype
+    longer, tuned, tokens_BT = (
+        pretrained.load("longer"),
+        scope["tuned"],
+        jnp.arange(400)[None] % 256,
+    )
+    logits_BTV = tuned.model.apply(tuned.params, tokens_BT, full(1, 400))
+    assert gap(longer.model.apply(longer.params, tokens_BT, full(1, 400)), logits_BTV) < 1e-6
+    plain = pretrained.load("experiments/pretrained/model").model  # the control: without YaRN
+    assert gap(plain.apply(longer.params, tokens_BT, full(1, 400)), logits_BTV) > 1e-3
 
 
 def test_the_recipe_of_the_page_keeps_what_a_file_of_either_version_says():
