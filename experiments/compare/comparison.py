@@ -237,9 +237,11 @@ def _described(config: schema.TrainedConfig, model: Model, task: tasks.Task, nam
     params = jax.eval_shape(model.init, jax.random.key(0))
     count = sum(leaf.size for leaf in jax.tree.leaves(params))
     train = config.train
+    least, most = train.min_length, train.length
+    sizes = f"size {most}" if least == most else f"sizes {least} to {most}"
     return (
         f"train {name}: {count:,} parameters; {train.steps:,} steps of {train.batch} x "
-        f"{task.name}, sizes {train.min_length} to {train.length}"
+        f"{task.name}, {sizes}"
     )
 
 

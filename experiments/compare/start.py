@@ -260,8 +260,10 @@ def only_evaluates(config: schema.TrainedConfig, name: str, run: runs.Run) -> bo
 def trained_params(config: schema.TrainedConfig, row: Any, run: runs.Run) -> Any:
     """The weights of a row whose training is not continued, leaves [S, ...]."""
     checkpoint = _recorded(config, row.name, run)
+    leaves = _weights(config, checkpoint)
     shapes = params_shapes(row.model, config.seeds, config.train.fsdp)
-    return fill(shapes, _weights(config, checkpoint))
+    _check_symbols(config, shapes, leaves, checkpoint)
+    return fill(shapes, leaves)
 
 
 def begin(config: schema.TrainedConfig, row: Any, run: runs.Run, fresh: State) -> State:
@@ -282,6 +284,7 @@ def begin(config: schema.TrainedConfig, row: Any, run: runs.Run, fresh: State) -
     if changed := _changed_encoding(config, row, checkpoint):
         say(f"{row.name}: {changed}")
     leaves = _weights(config, checkpoint)
+    _check_symbols(config, fresh.params, leaves, checkpoint)
     params = fill(fresh.params, _fitting(row.name, fresh.params, leaves))
     return from_weights(config.train, fresh, params)
 
@@ -358,6 +361,22 @@ def _of_seeds(
             raise Refused(f"{checkpoint.described()}: no seed {seed}; it has {trained}")
     rows = [trained.index(seed) for seed in config.seed_range]
     return {name: leaf[rows] for name, leaf in leaves.items()}
+
+
+def _check_symbols(
+    config: schema.TrainedConfig,
+    params: Any,
+    leaves: Mapping[str, np.ndarray],
+    checkpoint: Source,
+) -> None:
+    """Refused: the task has other symbols than the weights were trained on, by their number."""
+    count = lambda leaf: leaf.shape[1] if leaf is not None and leaf.ndim == 3 else None
+    here, there = (count(tree.get("['embed']")) for tree in (named_leaves(params), leaves))
+    if here and there and here != there:
+        raise Refused(
+            f"config.task.name: {config.task.name!r} has {here} symbols; the weights of "
+            f"{checkpoint.run} know {there}: use a task of as many"
+        )
 
 
 def _fitting(row: str, params: Any, leaves: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:

@@ -20,6 +20,7 @@ from experiments.compare.fields import Config
 from posenc_jax import full, lab
 from posenc_jax.lab import runs
 from posenc_jax.lab.hosts import failpoints
+from posenc_jax.lab.hosts.exit_status import Refused
 from posenc_jax.lab.runs import source
 from posenc_jax.lab.runs.checkpoints import named_leaves
 from posenc_jax.options import FieldError
@@ -167,6 +168,11 @@ def test_weights_are_evaluated_on_another_task_of_the_same_symbols(run):
     assert values(other.records) != values(same.records) != {}, "control"
     assert {key[3] for key in values(other.records)} == {"exact_match", "loss", "token_accuracy"}
     assert hashes(run) == before
+
+
+def test_a_task_of_other_symbols_is_told_by_their_number(run):
+    with pytest.raises(Refused, match=r"^config.task.name: 'copy' has 10 symbols; .* know 9: use"):
+        lab.evaluate(run, task={"alphabet": 5})
 
 
 @pytest.mark.parametrize(
