@@ -16,6 +16,7 @@ from posenc_jax.lab.report.margin import Label
 from posenc_jax.lab.runs import Record, StoredRun
 
 POINTS = 400  # about the most points of a curve
+RISE = 0.01  # of the lowest validation loss: a rise that is more than how examples differ
 BELOW = {name: metrics.metric(name).title for name in ("grad_norm", "learning_rate")}
 
 
@@ -64,6 +65,25 @@ def caption(run: StoredRun) -> str:
     said = formats.listed(parts, "and")
     held = "; dots: the loss on validation examples of the trained length"
     return f"{said}{held if curves(run, 'valid') else ''}."
+
+
+def overtrained(run: StoredRun) -> list[str]:
+    """Returns a sentence for each encoding whose validation loss rose again, in every seed and by
+    more than RISE, before the training ended.
+    """
+    sentences = []
+    for name, records in curves(run, "valid").items():
+        curve = summaries.curve(records, "step")
+        means = {step: float(np.mean(list(by_seed.values()))) for step, by_seed in curve.items()}
+        best, last = min(means, key=means.__getitem__), max(means)
+        rises = [value - curve[best].get(seed, math.inf) for seed, value in curve[last].items()]
+        if min(rises) > 0 and means[last] > means[best] * (1 + RISE):
+            sentences.append(
+                f"{name}: on validation examples {metrics.metric(unit(run)).title} was lowest at "
+                f"step {best:,}, {means[best]:.3f}, and is {means[last]:.3f} at the end, step "
+                f"{last:,}: it was trained too long for its data."
+            )
+    return sentences
 
 
 def unit(run: StoredRun) -> str:

@@ -4,7 +4,7 @@ import math
 from collections.abc import Collection
 
 from posenc_jax.lab import metrics
-from posenc_jax.lab.report import formats, plots, summaries
+from posenc_jax.lab.report import curves, formats, plots, summaries
 from posenc_jax.lab.report.formats import number
 from posenc_jax.lab.report.sections import Cell, Grid, Section
 from posenc_jax.lab.report.statistics import Interval
@@ -25,7 +25,7 @@ def page(run: StoredRun) -> tuple[str, list[Section]]:
         f"were trained at length {trained}; longer ones are extrapolation. The best mean of each "
         "column is bold, and so are those that print the same; nothing is bold where all do."
     )
-    parts = [how, results(summary), *_contexts(summary)]
+    parts = [how, results(summary), *_contexts(summary), *curves.overtrained(run)]
     differences = summaries.differences(run.records, summary.metric)
     if differences.intervals and count > 1:
         grid, title = _differences(summary, differences), f"Difference from {differences.first}"

@@ -45,6 +45,25 @@ def test_figures_come_as_png_and_as_svg_that_is_the_same_every_time(workdir, tmp
     assert files[0] != files[1]
 
 
+def test_a_validation_loss_that_rose_again_in_every_seed_is_told(tmp_path):
+    def told(folder, *last):
+        losses = {20: (2.0, 2.1), 40: last}
+        valid = [
+            record(seed, "rope", 8, loss, step=step, split="valid", metric="loss")
+            for step, by_seed in losses.items()
+            for seed, loss in enumerate(by_seed)
+        ]
+        return curves.overtrained(runs.read(write_run(tmp_path / folder, make_records() + valid)))
+
+    (line,) = told("rose", 2.3, 2.4)
+    low, high = (f"{loss / math.log(2):.3f}" for loss in (2.05, 2.35))
+    assert line.startswith(
+        f"rope: on validation examples bits per byte was lowest at step 20, {low}"
+    )
+    assert f"and is {high} at the end, step 40" in line
+    assert told("fell", 1.9, 2.0) == told("one", 2.0, 2.4) == told("little", 2.01, 2.11) == []
+
+
 def test_familiar_methods_look_the_same_in_every_figure_and_no_two_look_alike():
     look = lambda names, name: drawing.line_styles(names)[name]
     many = ["rope", "shaw", "nope", "fox", "alibi", "pi", "ntk"]
