@@ -28,6 +28,7 @@ from posenc_jax.attention.frames import Form
 from posenc_jax.encoding import Dims, Encoding, Params, at_layer, place
 from posenc_jax.encodings import CATALOG, card, make
 from posenc_jax.layout import Layout, layout
+from posenc_jax.options import checked_all
 
 TIME, ROWS = 24, 4  # of a pass: with one shape for all, small operations compile once
 COLUMNS, GROUPS = 6, 5
@@ -166,11 +167,13 @@ def trial(
       shift_invariant: see `Trial`; None: as its card says.
       tells_order: see `Trial`; None: as its card says, or True.
 
-    FieldError: no such method or option.
+    FieldError: no such method or option, or no encoding.
     """
     name = encoding if isinstance(encoding, str) else str(getattr(encoding, "name", ""))
     if isinstance(encoding, str):
         encoding = make(encoding, **options)
+    else:
+        checked_all("trial", trial, encoding=encoding)
     if encoding.at is not None and dims.layers == 1:
         dims = dataclasses.replace(dims, layers=2)
     method = card(name) if name in CATALOG else None
