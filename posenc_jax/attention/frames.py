@@ -108,16 +108,18 @@ class Frame:
     ) -> Layer:
         """What `attend` needs in layer number n.
 
-        Some methods read a layer's input besides q and k (`fox`, `path`, `repo`): what they make of
-        x is made here. Other methods do not use x.
+        Some methods read a layer's input besides q and k (`fox`, `path`, `repo`,
+        `selective_rope`): what they make of x is made here. Other methods do not use x. As in their
+        papers it is the x that q and k are projected from: where a layer normalises its input,
+        the normalised one.
 
         Args:
           n: number of the layer, from 0; maybe traced (`lax.scan`) where layers differ in their
             parameters alone. One that the model does not have then gives NaN. Where layers repeat a
             pattern (`local_global`), a pair (n, i): layer n * frame.period + i, of which n may be
             traced; see examples/gemma_scan.py.
-          x_BQD: the layer's input, of which q is made.
-          k_x_BKD: that of which k and v are made, if the keys are not the queries' tokens alone.
+          x_BQD: what q is projected from.
+          k_x_BKD: what k and v are projected from, if the keys are not the queries' tokens alone.
 
         ValueError: a layer that the model does not have; inputs whose shapes are not those of the
         frame; `embed` was not called though the encoding acts at the input.
