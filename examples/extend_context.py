@@ -47,9 +47,10 @@ def bits(params, encoding, bytes_BT):
     x = params["bytes"][bytes_BT] * 16
     frame = posenc_jax.frame(encoding, {}, posenc_jax.full(*bytes_BT.shape), dims)
     for n, layer in enumerate(params["layers"]):
+        y = norm(x)
         q, k, v = (part.reshape(*bytes_BT.shape, dims.heads, dims.head)
-                   for part in jnp.split(norm(x) @ layer["qkv"], 3, axis=-1))  # fmt: skip
-        x = x + posenc_jax.attend(q, k, v, frame.layer(n, x)).reshape(x.shape) @ layer["out"]
+                   for part in jnp.split(y @ layer["qkv"], 3, axis=-1))  # fmt: skip
+        x = x + posenc_jax.attend(q, k, v, frame.layer(n, y)).reshape(x.shape) @ layer["out"]
         x = x + jax.nn.gelu(norm(x) @ layer["up"]) @ layer["down"]
     logits = norm(x[:, :-1]) @ params["bytes"].T
     loss = optax.softmax_cross_entropy_with_integer_labels(logits, bytes_BT[:, 1:])

@@ -23,11 +23,12 @@ x_BTD = jax.random.normal(jax.random.key(0), (2, 10, dims.model))
 layout = posenc_jax.full(2, 10)  # two sequences of 10 tokens; for padding see posenc_jax.layout
 
 
-def attention(params, qkv_BTE, x_BTD):
-    """Causal attention of one layer; qkv_BTE holds queries, keys and values."""
+def attention(params, project, x_BTD):
+    """Causal attention of one layer; `project` makes queries, keys and values of its input."""
     frame = posenc_jax.frame(encoding, params, layout, dims)
     x_BTD = frame.embed(x_BTD)  # for methods that act at the input
-    q, k, v = (part.reshape(2, 10, dims.heads, dims.head) for part in jnp.split(qkv_BTE, 3, -1))
+    heads = lambda part: part.reshape(2, 10, dims.heads, dims.head)
+    q, k, v = map(heads, jnp.split(project(x_BTD), 3, -1))
     return posenc_jax.attend(q, k, v, frame.layer(0, x_BTD)).reshape(2, 10, dims.model)
 
 
@@ -41,7 +42,7 @@ class LinenAttention(nn.Module):
     @nn.compact
     def __call__(self, x_BTD):
         positions = self.param("positions", lambda key: encoding.init(key, dims))
-        return attention(positions, nn.Dense(3 * dims.model, name="qkv")(x_BTD), x_BTD)
+        return attention(positions, nn.Dense(3 * dims.model, name="qkv"), x_BTD)
 
 
 linen = LinenAttention()
@@ -52,7 +53,7 @@ print(jax.tree.map(jnp.shape, variables["params"]))
 
 # %% [markdown]
 # ## Flax NNX
-# Each array becomes an `nnx.Param`.
+# Each array becomes an `nnx.Param`, and `nnx.as_pure` gives the arrays again.
 
 
 # %%
@@ -62,9 +63,7 @@ class NnxAttention(nnx.Module):
         self.positions = nnx.data(jax.tree.map(nnx.Param, encoding.init(rngs.params(), dims)))
 
     def __call__(self, x_BTD):
-        is_param = lambda leaf: isinstance(leaf, nnx.Param)
-        params = jax.tree.map(lambda leaf: leaf[...], self.positions, is_leaf=is_param)
-        return attention(params, self.qkv(x_BTD), x_BTD)
+        return attention(nnx.as_pure(self.positions), self.qkv, x_BTD)
 
 
 model = NnxAttention(nnx.Rngs(0))
@@ -94,7 +93,7 @@ if find_spec("equinox"):
             self.positions = encoding.init(key, dims)
 
         def __call__(self, x_BTD):
-            return attention(self.positions, jax.vmap(jax.vmap(self.qkv))(x_BTD), x_BTD)
+            return attention(self.positions, jax.vmap(jax.vmap(self.qkv)), x_BTD)
 
     made = EquinoxAttention(jax.random.key(2))
     parts = lambda m: (m.qkv.weight, m.qkv.bias, m.positions)
@@ -109,7 +108,8 @@ if find_spec("equinox"):
 
 # %%
 other = jax.tree.map(jnp.zeros_like, positions)
-gap = float(jnp.abs(attention(other, x_BTD @ qkv["kernel"] + qkv["bias"], x_BTD) - linen_BTD).max())
+project = lambda x_BTD: x_BTD @ qkv["kernel"] + qkv["bias"]
+gap = float(jnp.abs(attention(other, project, x_BTD) - linen_BTD).max())
 print(f"largest difference without the learned bias: {gap:.1e}")
 assert gap > 1e-3
 np.testing.assert_array_equal(layout.pos_BT[0], np.arange(10))

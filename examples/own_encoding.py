@@ -25,7 +25,7 @@ print(posenc_jax.describe("root"))
 def root_scores(params, q_THC, k_THC, pos_T):
     """The logits of `root` in NumPy, written a second time."""
     s_HTT = np.einsum("qhc,khc->hqk", q_THC, k_THC) / np.sqrt(q_THC.shape[-1])
-    return s_HTT - 0.5 * np.sqrt(np.abs(pos_T[:, None] - pos_T))
+    return s_HTT - params["slope"][:, None, None] * np.sqrt(np.abs(pos_T[:, None] - pos_T))
 
 
 # `testing.check("root", root_scores)` runs all checks; these are some of them.

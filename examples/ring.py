@@ -25,7 +25,8 @@ ENCODING = posenc_jax.make("rope+t5")
 def attention(params, x_BTD, layout, **ring):
     """One layer; its tokens are those of `layout`, all of them or a device's."""
     frame = posenc_jax.frame(ENCODING, params["encoding"], layout, DIMS, **ring)
-    q, k, v = jnp.einsum("btd,dnhc->nbthc", frame.embed(x_BTD), params["qkv"])
+    x_BTD = frame.embed(x_BTD)
+    q, k, v = jnp.einsum("btd,dnhc->nbthc", x_BTD, params["qkv"])
     attend = posenc_jax.ring if ring else posenc_jax.attend
     return attend(q, k, v, frame.layer(0, x_BTD))
 

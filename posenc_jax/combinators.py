@@ -202,6 +202,8 @@ def on_heads(encoding: Encoding, start: int, stop: int) -> Encoding:
     that changes the width of a head.
     """
     _check("on_heads", [encoding])
+    for number in (start, stop):
+        whole_number("on_heads", number)
     if encoding.embed is not None:
         raise ValueError("on_heads: an encoding at the input has no heads; chain it instead")
     if encoding.walk is not None and encoding.walk.weighs:
@@ -365,6 +367,8 @@ def _by_layer(name, members, init, place_all, at, of_heads) -> Encoding:
 
 
 def _check(name: str, parts: Sequence[Encoding]) -> None:
+    if isinstance(parts, Encoding | str):
+        raise ValueError(f"{name}: {shown(parts)} is no list of encodings")
     if not parts:
         raise ValueError(f"{name}: no parts given; it takes one encoding or more")
     for part in parts:

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from posenc_jax.attention import Layer, attend
+from posenc_jax.attention.layers import check_layer
 from posenc_jax.attention.softmax import FLOOR
 from posenc_jax.dtypes import widest
 from posenc_jax.encoding import Side
@@ -57,8 +58,9 @@ def ring(
     keeps those of all tokens.
 
     ValueError: a layer of another frame, or a method whose scores sum over the keys between a key
-    and its query, or mix keys.
+    and its query, or mix keys. TypeError: a frame in place of its layer.
     """
+    check_layer(layer)
     axis = layer.ring
     if axis is None:
         raise ValueError("layer: its frame was made without ring=; name the mesh axis there")

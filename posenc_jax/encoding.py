@@ -306,7 +306,12 @@ def _time(placed: Placed) -> int | None:
 def at_layer(
     encoding: Encoding, layer: int | jax.Array | InPeriod, params: Params, *placed: Placed
 ) -> tuple:
-    """(encoding, params, *placed) as layer number `layer` uses them."""
+    """(encoding, params, *placed) as layer number `layer` uses them.
+
+    FieldError: no encoding, such as a method's name.
+    """
+    if not isinstance(encoding, Encoding):
+        checked_all("at_layer", at_layer, encoding=encoding)
     if encoding.at is None:
         return encoding, params, *placed
     return encoding.at(layer, params, *placed)

@@ -11,6 +11,7 @@ import jax
 from equinox import nn
 
 from posenc_jax.attention import Layer, attend_with
+from posenc_jax.attention.layers import check_layer
 from posenc_jax.attention.score_options import (
     ScoreOptions,
     check_dropout,
@@ -36,13 +37,14 @@ def process_heads(
         layer's. Methods that count the keys that a query sees (`ssmax`) count those.
 
     ValueError: a method that does more, such as a bias; when it is called, a method that adds
-    channels, or shapes that are not the frame's.
+    channels, or shapes that are not the frame's. TypeError: a frame in place of its layer.
 
     Example:
       layer = frame.layer(n, x_TD[None])  # in a frame of one row
       mask_TT = layer.visible()[0, 0]
       y_TD = attention(x_TD, x_TD, x_TD, mask_TT, process_heads=process_heads(layer))
     """
+    check_layer(layer)
     encoding = layer.encoding
     if encoding.bias is not None or encoding.walk is not None or encoding.turns_values:
         raise ValueError(

@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 
 from posenc_jax.attention import Layer, attend_with
+from posenc_jax.attention.layers import check_layer
 from posenc_jax.attention.score_options import ScoreOptions, check_dropout, dropout_factor
 
 
@@ -35,7 +36,7 @@ def attention_fn(
       sink_H, cap, scale: as in `attend`.
 
     ValueError, when the module is called: an option of Flax that `attend` does not have, or one
-    that does not fit.
+    that does not fit. TypeError: a frame in place of its layer.
 
     Example:
       attention = attention_fn(frame.layer(n, x))
@@ -48,6 +49,8 @@ def attention_fn(
       layout = posenc_jax.full(batch, capacity)  # decode=True; `step` counts the tokens so far
       frame = posenc_jax.frame(encoding, params, layout, dims, queries=(step, 1))
     """
+
+    check_layer(layer)
 
     # Linen leaves out what the signature does not name.
     def attention(

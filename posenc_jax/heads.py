@@ -13,6 +13,7 @@ from jax.sharding import PartitionSpec
 
 from posenc_jax.encoding import Dims, Encoding, Params
 from posenc_jax.layout import whole_number
+from posenc_jax.options import checked_all
 
 T = TypeVar("T")
 
@@ -88,7 +89,10 @@ def head_specs(encoding: Encoding, dims: Dims, axis: str) -> Any:
     Args:
       dims: sizes of the whole model, as for `encoding.init`.
       axis: name of the mesh axis.
+
+    FieldError: an argument of another type.
     """
+    checked_all("head_specs", head_specs, encoding=encoding, dims=dims)
 
     def shapes(heads: int):
         sizes = dataclasses.replace(dims, heads=heads)

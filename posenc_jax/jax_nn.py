@@ -3,6 +3,7 @@
 import jax
 
 from posenc_jax.attention import Layer
+from posenc_jax.attention.layers import check_layer, check_side
 from posenc_jax.attention.score_options import ScoreOptions, both, check_options, plus
 from posenc_jax.attention.softmax import for_every_head
 
@@ -24,11 +25,13 @@ def arguments(
 
     ValueError: shapes that are not the frame's, a mask that is not bool, or a method that needs
     `attend`: one that reads content block by block, turns values, or adds channels to queries and
-    keys.
+    keys. TypeError: a frame in place of its layer.
 
     Example:
       out = jax.nn.dot_product_attention(*arguments(q, k, v, frame.layer(n, x)))
     """
+    check_layer(layer)
+    check_side(layer, "v", v_BKGC)
     if layer.encoding.turns_values:
         raise ValueError("layer: this method turns values too; use attend(q, k, v, layer)")
     width = q_BQHC.shape[-1]

@@ -123,6 +123,12 @@ def checked_all(where: str, function: Callable, /, **values: Any) -> dict[str, A
     return {name: checked(where, options[name], value) for name, value in values.items()}
 
 
+def check_array(name: str, value: Any) -> None:
+    """FieldError: the value is no array, of JAX or NumPy."""
+    if not (hasattr(value, "shape") and hasattr(value, "dtype")):
+        raise FieldError(name, f"{type(value).__name__} is not an array")
+
+
 @functools.cache
 def parameters(function: Callable) -> Mapping[str, inspect.Parameter]:
     """The parameters of a function by name, with types where the module postponed them to text."""

@@ -12,7 +12,8 @@ import posenc_jax
 from posenc_jax import CATALOG, Dims, Encoding, Side, Walk, at_layer, chain, describe, make
 from posenc_jax.combinators import each_layer, only_places, per_layer
 from posenc_jax.encoding import place
-from posenc_jax.encodings import card
+from posenc_jax.encodings import ELSEWHERE, card
+from posenc_jax.encodings.card import option_text
 from posenc_jax.lab.definitions.trial_options import SMALL
 from posenc_jax.options import FieldError, checked
 from tests.support.catalogue import standing
@@ -273,6 +274,8 @@ REFUSED = [
     (lambda: make("alibi+"), "encoding.name: no method ''"),
     (lambda: make("alibi", slope=1), "encoding.slope: alibi takes no such option; its options"),
     (lambda: make("nope", slope=1), "encoding.slope: nope takes no such option; its options: none"),
+    (lambda: make("rope", bse=1.0), "encoding.bse: rope takes no such option; did you mean base?"),
+    (lambda: describe("rope+alibbi"), "encoding.name: no method 'alibbi'; did you mean alibi"),
     (lambda: make("alibi", learned="yes"), "encoding.learned: 'yes' is not of type bool"),
     (lambda: make("t5", buckets=True), "encoding.buckets: True is not of type int"),
     (lambda: make("t5", buckets=32.0), "encoding.buckets: 32.0 is not of type int"),
@@ -341,6 +344,63 @@ def test_make_chains_by_plus_and_gives_options_to_the_parts_that_take_them():
     assert t5["table"].shape == (16, 2)
     assert clipped["table"].shape == (41, 2)
     assert {n for n in signature(Encoding).parameters if getattr(make("nope"), n)} == {"init"}
+
+
+FOREIGN = [
+    ("rope", "theta", "did you mean base? "),
+    ("rope", "rope_theta", "did you mean base? "),
+    ("yarn", "scaling_factor", "did you mean factor? "),
+    ("dynamic_ntk", "scaling_factor", "did you mean alpha? "),
+    ("dynamic_ntk", "factor", "did you mean alpha? "),
+    ("yarn", "original_max_position_embeddings", "did you mean length? "),
+    ("yarn", "max_position_embeddings", "did you mean factor, length? "),
+    ("learned", "max_position_embeddings", "did you mean length? "),
+    ("t5", "num_buckets", "did you mean buckets? "),
+    ("rope+t5", "relative_attention_num_buckets", "did you mean buckets? "),
+    ("partial", "partial_rotary_factor", "did you mean share? "),
+    ("alibi", "rope_theta", ""),  # the controls: it has no base, and no length
+    ("alibi", "max_position_embeddings", ""),
+]
+
+
+@pytest.mark.parametrize(("name", "option", "hint"), FOREIGN)
+def test_an_option_of_another_librarys_name_is_told_ours(name, option, hint):
+    with pytest.raises(FieldError) as refusal:
+        make(name, **{option: 1})
+    assert f"encoding.{option}: {name} takes no such option; {hint}its options: " in str(
+        refusal.value
+    )
+
+
+def test_hints_name_options_that_exist():
+    options = {option for build in CATALOG.values() for option in card(build.__name__).options}
+    assert {option for meant in ELSEWHERE.values() for option in meant} <= options
+
+
+@pytest.mark.parametrize("name", CATALOG)
+def test_every_option_has_a_text_that_refers_to_no_other_description(name):
+    texts = {option: option_text(card(name), option) for option in card(name).options}
+    assert [option for option, text in texts.items() if not text] == []
+    assert [text for text in texts.values() if text.startswith("as in `")] == []
+
+
+def test_a_reference_to_another_method_is_its_text():
+    length = "tokens the model was trained on before it is extended"
+    assert f"    length = 2048 (1 or more): {length}" in describe("yarn")
+    assert f"    length = 8192: {length}" in describe("llama3")
+    factor = option_text(card("pi"), "factor")
+    assert option_text(card("resonance"), "factor").startswith(f"{factor}; 1 is the paper's")
+    assert option_text(card("pi"), "nothing") == "", "control"
+
+
+def test_describe_says_what_a_causal_decoder_wants():
+    assert "a causal decoder never reads that half, so give it False" in describe("t5")
+
+
+def test_describe_has_each_part_of_a_chain():
+    parts = describe("rope+alibi")
+    assert parts == f"{describe('rope')}\n\n{describe('alibi')}"
+    assert describe("rope") != describe("alibi"), "control"
 
 
 @pytest.mark.parametrize("name", CATALOG)

@@ -4,8 +4,13 @@ exist.
 
 import re
 
+import jax
+import jax.numpy as jnp
+import optax
 import pytest
+from flax import nnx
 
+import posenc_jax
 from posenc_jax import CATALOG
 from posenc_jax.lab.definitions import SCORES
 from tests.encodings import test_catalogue as battery
@@ -68,6 +73,30 @@ def test_new_encoding_with_a_wrong_formula_is_caught(root, monkeypatch):
     monkeypatch.setitem(SCORES, root, SCORES["nope"])
     with pytest.raises(AssertionError):
         numbers.test_catalogue_parity(root, 24)
+
+
+def test_the_nnx_model_of_a_page_is_trained():
+    """Two steps of the class in docs/in_your_model.md, with parameters of T5."""
+    page = (ROOT / "docs" / "in_your_model.md").read_text("utf-8")
+    (block,) = re.findall(r"```py\n(.*?)```", page, re.DOTALL)
+    dims = posenc_jax.Dims(model=8, heads=2, head=4)
+    scope = {"jax": jax, "nnx": nnx, "posenc_jax": posenc_jax, "dims": dims}
+    exec(block, scope)
+    model = scope["Model"](posenc_jax.make("t5", bidirectional=False), nnx.Rngs(0))
+    optimizer = nnx.Optimizer(model, optax.sgd(1.0), wrt=nnx.Param)
+    q = jax.random.normal(jax.random.key(0), (1, 5, 2, 4))
+
+    def loss(model):
+        layer = model(posenc_jax.full(1, 5)).layer(0)
+        return (posenc_jax.attend(q, q, q, layer) ** 2).mean()
+
+    losses = []
+    for _ in range(2):
+        value, grads = nnx.value_and_grad(loss)(model)
+        optimizer.update(model, grads)
+        losses.append(float(value))
+    assert float(loss(model)) < losses[1] < losses[0]
+    assert jnp.shape(nnx.as_pure(model.positions)["table"]) == (32, 2)
 
 
 def test_catalogue_is_listed():

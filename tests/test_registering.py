@@ -76,7 +76,11 @@ def test_a_function_of_ones_own_file_is_a_method(module):
         ({"slope": -1.0}, "encoding.slope: -1.0 must be positive"),
         ({"slope": "a"}, "encoding.slope: 'a' is not of type float"),
         ({"power": 3}, "encoding.power: 3 is not one of: 1, 2"),
-        ({"slpe": 1.0}, "encoding.slpe: steep takes no such option; its options: power, slope"),
+        (
+            {"slpe": 1.0},
+            "encoding.slpe: steep takes no such option; did you mean slope? its options: power, "
+            "slope",
+        ),
     ],
 )
 def test_its_options_are_checked(module, options, error):

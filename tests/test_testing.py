@@ -204,7 +204,9 @@ def root_scores(params, q_THC, k_THC, pos_T):
 @pytest.mark.thorough
 def test_a_right_encoding_passes_all_checks():
     """One without a card, made of hooks alone."""
-    testing.check(ROOT, root_scores, shift_invariant=True)
+    passed = testing.check(ROOT, root_scores, shift_invariant=True)
+    assert passed == (*(holds.__name__ for holds in testing.PROPERTIES), "precision", "parity")
+    assert all(callable(getattr(testing, name)) for name in passed)
 
 
 @pytest.mark.thorough

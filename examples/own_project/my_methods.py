@@ -8,19 +8,23 @@ from posenc_jax.lab import tasks
 from posenc_jax.lab.tasks.task import SYMBOL, Task, generated, question_answer
 
 
-@posenc_jax.register(kind="bias", formula="-slope sqrt|i - j|", paper="an example")
+@posenc_jax.register(kind="bias", formula="-m[h] sqrt|i - j|, m learned", paper="an example")
 def root(slope: Positive = 0.5) -> posenc_jax.Encoding:
-    """A penalty that grows with the square root of the distance.
+    """A penalty that grows with the square root of the distance, with a learned slope per head.
 
     Args:
-      slope: of the penalty, the same in all heads.
+      slope: of every head before training.
     """
+
+    def init(key, dims):
+        return {"slope": jnp.full(dims.heads, slope, float)}
 
     def bias(params, q_pos_BQ, k_pos_BK, dims):
         distance_BQK = jnp.abs(q_pos_BQ[:, :, None] - k_pos_BK[:, None, :]).astype(float)
-        return -slope * jnp.sqrt(distance_BQK)[:, None]
+        slope_1H11 = params["slope"].astype(float)[None, :, None, None]
+        return -slope_1H11 * jnp.sqrt(distance_BQK)[:, None]
 
-    return posenc_jax.Encoding(bias=bias, relative=True)
+    return posenc_jax.Encoding(init=init, bias=bias, relative=True)
 
 
 @tasks.register()

@@ -19,7 +19,7 @@ from posenc_jax.attention.blockwise import blockwise
 from posenc_jax.attention.derivatives import reverse_mode
 from posenc_jax.attention.frames import Frame, frame
 from posenc_jax.attention.kernels import fused
-from posenc_jax.attention.layers import Kept, Layer, check_side
+from posenc_jax.attention.layers import Kept, Layer, check_layer, check_side
 from posenc_jax.attention.mask import visible
 from posenc_jax.attention.score_options import (
     ScoreOptions,
@@ -229,6 +229,8 @@ def weights(
     scale: float | jax.Array | None = None,
 ) -> jax.Array:
     """The weights of attention, [B, H, Q, K], in the dtype of q. Arguments as of `attend`."""
+    check_layer(layer)
+    check_side(layer, "k", k_BKGC)
     # Attention to values that are unit vectors.
     keys = k_BKGC.shape[1]
     unit_KK = jnp.eye(keys, dtype=k_BKGC.dtype)
@@ -330,15 +332,13 @@ def _sides(q_BQHC, k_BKGC, v_BKGC, layer: Layer, options: ScoreOptions):
 
 
 def _check(q_BQHC, k_BKHC, v_BKHC, layer: Layer) -> None:
-    if not isinstance(layer, Layer):
-        raise TypeError(f"layer: {type(layer).__name__}; give frame.layer(n, x)")
+    check_layer(layer)
     if layer.ring is not None:
         raise ValueError(
             f"layer: its tokens are spread over the mesh axis {layer.ring!r}; use posenc_jax.ring"
         )
-    for side, x in (("q", q_BQHC), ("k", k_BKHC)):
+    for side, x in (("q", q_BQHC), ("k", k_BKHC), ("v", v_BKHC)):
         check_side(layer, side, x)
-    check_side(layer, "v", v_BKHC, width=v_BKHC.shape[-1])
     for what, values in (
         ("rows", [x.shape[0] for x in (q_BQHC, k_BKHC, v_BKHC)]),
         ("dtypes", [x.dtype.name for x in (q_BQHC, k_BKHC, v_BKHC)]),

@@ -4,7 +4,7 @@ import dataclasses
 import functools
 from collections.abc import Callable
 from dataclasses import field
-from typing import Any, Literal
+from typing import Literal
 
 import jax
 import jax.numpy as jnp
@@ -15,6 +15,7 @@ from posenc_jax import encoding as hooks
 from posenc_jax.attention import kernels
 from posenc_jax.attention.frame_tokens import checked_queries, frame_sides, placed_over
 from posenc_jax.attention.layers import STATIC, Layer
+from posenc_jax.attention.params import check_shapes, structured_params
 from posenc_jax.attention.tokens import Tokens
 from posenc_jax.backends.form_choice import kernels_fit
 from posenc_jax.encoding import (
@@ -38,7 +39,7 @@ from posenc_jax.layout import (
     whole_number,
 )
 from posenc_jax.meshes import cond, partitioned
-from posenc_jax.options import Count, checked_all
+from posenc_jax.options import Count, check_array, checked_all, shown
 
 Form = Literal["auto", "dense", "blockwise", "kernel"]
 
@@ -107,16 +108,18 @@ class Frame:
     ) -> Layer:
         """What `attend` needs in layer number n.
 
-        Some methods read a layer's input besides q and k (`fox`, `path`, `repo`): what they make of
-        x is made here. Other methods do not use x.
+        Some methods read a layer's input besides q and k (`fox`, `path`, `repo`,
+        `selective_rope`): what they make of x is made here. Other methods do not use x. As in their
+        papers it is the x that q and k are projected from: where a layer normalises its input,
+        the normalised one.
 
         Args:
           n: number of the layer, from 0; maybe traced (`lax.scan`) where layers differ in their
             parameters alone. One that the model does not have then gives NaN. Where layers repeat a
             pattern (`local_global`), a pair (n, i): layer n * frame.period + i, of which n may be
             traced; see examples/gemma_scan.py.
-          x_BQD: the layer's input, of which q is made.
-          k_x_BKD: that of which k and v are made, if the keys are not the queries' tokens alone.
+          x_BQD: what q is projected from.
+          k_x_BKD: what k and v are projected from, if the keys are not the queries' tokens alone.
 
         ValueError: a layer that the model does not have; inputs whose shapes are not those of the
         frame; `embed` was not called though the encoding acts at the input.
@@ -145,8 +148,11 @@ class Frame:
 
     def _checked_input(self, call: str, name: str, x_BTD, side: Literal["q", "k"]) -> Tokens:
         """The tokens of a side. ValueError: x has another shape than they."""
+        if side not in ("q", "k"):
+            raise ValueError(f"frame.{call}: side {shown(side)} is not one of: 'q', 'k'")
         tokens: Tokens = getattr(self.alike, side)
         (rows, time), width = tokens.index_BT.shape, self.alike.dims.model
+        check_array(f"frame.{call}.{name}", x_BTD)
         shape = jnp.shape(x_BTD)
         if len(shape) != 3 or shape[1:] != (time, width) or rows not in (1, shape[0]):
             batch = "B" if rows == 1 else rows
@@ -256,7 +262,8 @@ def frame(
 
     Args:
       encoding: the positional encoding.
-      params: its parameters, from `encoding.init(key, dims)`.
+      params: its parameters, from `encoding.init(key, dims)`; also in other containers that have
+        the same keys, such as an `nnx.State` or a FrozenDict.
       layout: the tokens, fields [B|1, T].
       dims: sizes of the model.
       keys: the keys' tokens, fields [B|1, K], where they are others than the queries'.
@@ -281,16 +288,18 @@ def frame(
       ring: inside of `jax.shard_map` the mesh axis over whose devices the tokens are spread;
         `layout` has those of this device, and `posenc_jax.ring` attends to all. None: it has all.
 
-    FieldError, a ValueError: an argument of another type, or a form or block outside its choices.
+    FieldError, a ValueError: an argument of another type, a form or block outside its choices, or
+    parameters of other keys or made for other sizes.
     ValueError: a method that the kernel does not take, queries that do not lie within the tokens,
-    placed positions of another structure, shape or dtype, or parameters made for other sizes.
+    or placed positions of another structure, shape or dtype.
     """
     checked_all("frame", frame, encoding=encoding, layout=layout, dims=dims, keys=keys)
     options = checked_all(
         "frame", frame, causal=causal, mask_padding=mask_padding, form=form, block=block
     )
+    params = structured_params(encoding, params, dims)
     params_of_heads = params if heads is None else of_heads(encoding, params, dims, heads)
-    _check_params(encoding, params, dims)
+    check_shapes(encoding, params, dims)
     params = params_of_heads
     if ring is not None:
         if keys is not None or queries is not None:
@@ -432,26 +441,3 @@ def _kernel_refuses(layer: Layer) -> str:
         if reason := kernels.refuses(of_layer):
             return reason
     return ""
-
-
-def _check_params(encoding: Encoding, params: Params, dims: Dims) -> None:
-    """ValueError: parameters of another structure or shape than `encoding.init` makes for dims."""
-    wanted = _wanted(encoding.init, dims)
-    if jax.tree.structure(wanted) != jax.tree.structure(params):
-        raise ValueError(
-            f"params: they are not those of this encoding for {dims}; make them by "
-            "encoding.init(key, dims)"
-        )
-    named = jax.tree_util.tree_leaves_with_path(wanted)
-    for (path, leaf), value in zip(named, jax.tree.leaves(params), strict=True):
-        if leaf.shape != jnp.shape(value):
-            raise ValueError(
-                f"params{jax.tree_util.keystr(path)}: shape {jnp.shape(value)}; the encoding has "
-                f"{leaf.shape} for {dims}"
-            )
-
-
-@functools.lru_cache(maxsize=256)
-def _wanted(init: Callable, dims: Dims) -> Any:
-    """The shapes and dtypes of the parameters."""
-    return jax.eval_shape(lambda: init(jax.random.key(0), dims))

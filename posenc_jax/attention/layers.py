@@ -22,6 +22,7 @@ from posenc_jax.backends.target import kernel_names, tuned_for
 from posenc_jax.encoding import Dims, Encoding, Params, Placed, Table
 from posenc_jax.layout import Order, choose, rising
 from posenc_jax.meshes import partitioned
+from posenc_jax.options import check_array
 
 T = TypeVar("T")
 # A field that is not an array: a program is compiled for each of its values.
@@ -451,23 +452,29 @@ def _of_heads(table: Table | None) -> bool:
     return any(leaf.ndim < 3 or leaf.shape[2] > 1 for leaf in jax.tree.leaves(table))
 
 
-def check_side(layer: Layer, side: str, x_BTHC: jax.Array, width: int | None = None) -> None:
-    """ValueError: an array that is not [B, T, H, C] of the layer's queries or keys.
+def check_layer(layer: Any) -> None:
+    """TypeError: something else than a frame's layer."""
+    if not isinstance(layer, Layer):
+        raise TypeError(f"layer: {type(layer).__name__}; give frame.layer(n, x)")
+
+
+def check_side(layer: Layer, side: str, x_BTHC: jax.Array) -> None:
+    """ValueError: no array [B, Q, H, C] of the layer's queries, or [B, K, G, C] of its keys.
 
     Args:
       side: "q", "k", or "v", which has the keys' tokens and a width of its own.
-      width: channels of a head; None: those of dims.
     """
+    check_array(side, x_BTHC)
     rows, time = (layer.q if side == "q" else layer.k).index_BT.shape
-    letters = "[B, Q, H, C]" if side == "q" else "[B, K, H, C]"
-    width = layer.dims.head if width is None else width
-    heads = x_heads = layer.dims.heads
-    if side != "q" and x_BTHC.ndim == 4 and x_BTHC.shape[2] and heads % x_BTHC.shape[2] == 0:
-        x_heads = x_BTHC.shape[2]
-    wanted = time, x_heads, width
-    if x_BTHC.ndim != 4 or x_BTHC.shape[1:] != wanted or rows not in (1, x_BTHC.shape[0]):
-        batch = "B" if rows == 1 else rows
-        raise ValueError(
-            f"{side}: shape {x_BTHC.shape} is not {letters} of the layer: "
-            f"[{batch}, {', '.join(map(str, wanted))}]"
-        )
+    heads, width = layer.dims.heads, layer.dims.head
+    if x_BTHC.ndim == 4 and rows in (1, x_BTHC.shape[0]) and time == x_BTHC.shape[1]:
+        x_heads, x_width = x_BTHC.shape[2:]
+        few = side != "q" and x_heads > 0 and heads % x_heads == 0
+        if (few or x_heads == heads) and (side == "v" or x_width == width):
+            return
+    sizes = f"{'B' if rows == 1 else rows}, {time}"
+    wanted = f"[B, Q, H, C] of the layer: [{sizes}, {heads}, {width}]"
+    if side != "q":
+        width = "C" if side == "v" else width
+        wanted = f"[B, K, G, C] of the layer: [{sizes}, G, {width}], G a divisor of {heads}"
+    raise ValueError(f"{side}: shape {x_BTHC.shape} is not {wanted}")

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 from jax.core import Tracer
 
 from posenc_jax.attention.layers import STATIC, Layer
+from posenc_jax.options import check_array
 
 
 @jax.tree_util.register_dataclass
@@ -64,11 +65,13 @@ def check_options(options: ScoreOptions, layer: Layer, rows: int) -> None:
     """ValueError: an option that does not fit the layer or its method, for `rows` of the batch."""
     walk, cap = layer.encoding.walk, options.cap
     heads, (queries, keys) = layer.dims.heads, layer.sizes
-    if cap is not None and not cap > 0:
-        raise ValueError(f"cap: {cap}; give a number above 0, or None")
+    if cap is not None and not (isinstance(cap, Real) and cap > 0):
+        raise ValueError(f"cap: {cap!r}; give a number above 0, or None")
     if cap is not None and walk is not None and walk.corrects:
         raise ValueError("cap: this method makes products of its own, which a cap would miss")
     sink_H, scale = options.sink_H, options.scale
+    if sink_H is not None:
+        check_array("sink", sink_H)
     if sink_H is not None and sink_H.shape != (heads,):
         raise ValueError(f"sink: shape {sink_H.shape}; give one logit for each head, [{heads}]")
     if sink_H is not None and walk is not None and walk.weighs:

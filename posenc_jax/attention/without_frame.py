@@ -6,14 +6,14 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.core import Tracer
 
 from posenc_jax import encoding as hooks
 from posenc_jax.attention.layers import Layer
+from posenc_jax.attention.params import structured_params
 from posenc_jax.attention.tokens import Tokens
 from posenc_jax.encoding import Dims, Encoding, Extent, Params, at_layer
-from posenc_jax.layout import Layout, positions
-from posenc_jax.options import FieldError, shown
+from posenc_jax.layout import Layout, positions, whole_number
+from posenc_jax.options import FieldError, check_array, checked_all, shown
 
 
 def rotate(
@@ -43,16 +43,20 @@ def rotate(
         `dynamic_ntk`. With a cache give the length that the sequence will have: keys that were
         turned for another length do not fit.
 
-    FieldError: a method that does more than to turn, with what it does; shapes that do not fit;
-    parameters or a length that are missing.
+    FieldError: an argument of another type; a method that does more than to turn, with what it
+    does; shapes that do not fit; parameters of other keys; parameters or a length that are missing.
 
     Example:
       q, k = posenc_jax.rotate(posenc_jax.make("rope"), q, k, jnp.arange(T))
     """
+    checked_all("rotate", rotate, encoding=encoding)
     _check_shapes(q_BTHC, k_BTGC)
-    rows, time, heads, head = q_BTHC.shape
+    layer = whole_number("layer", layer)
+    if isinstance(layer, int) and layer < 0:
+        raise FieldError("layer", f"no layer {layer}, counted from 0")
+    heads, head = q_BTHC.shape[2:]
     # The number of layers is not known here, and a traced one may be any of those in `params`.
-    layers = 1 if isinstance(layer, Tracer) else int(layer) + 1
+    layers = layer + 1 if isinstance(layer, int) else 1
     dims = Dims(heads * head, heads, head, layers)
     if params is None:
         params = jax.eval_shape(lambda: encoding.init(jax.random.key(0), dims))
@@ -61,7 +65,9 @@ def rotate(
             turn = lambda p: rotate(encoding, q_BTHC, k_BTGC, pos_BT, p, layer=layer, length=length)
             jax.eval_shape(turn, params)
             raise FieldError("params", f"{_name(encoding)} has parameters; give encoding.init's")
-    layout = _layout(pos_BT, 0 if length is None else length, rows, time)
+    else:
+        params = structured_params(encoding, params, dims, all_layers=encoding.at is None)
+    layout = _layout(pos_BT, 0 if length is None else length, q_BTHC.shape)
     if length is None and _reads_length(encoding, layout):
         raise FieldError("length", f"{_name(encoding)} reads the length of the sequence; give it")
     placed = hooks.place(encoding, None, layout)
@@ -83,22 +89,27 @@ def rotate(
 
 
 def _check_shapes(q_BTHC: jax.Array, k_BTGC: jax.Array) -> None:
+    for side, x in (("q", q_BTHC), ("k", k_BTGC)):
+        check_array(side, x)
     if q_BTHC.ndim != 4:
         raise FieldError("q", f"shape {q_BTHC.shape} is not [B, T, H, C]")
     rows, time, heads, head = q_BTHC.shape
     fits = k_BTGC.ndim == 4 and k_BTGC.shape[:2] == (rows, time) and k_BTGC.shape[3] == head
     if not fits or not k_BTGC.shape[2] or heads % k_BTGC.shape[2]:
+        q = f"q [B, T, H, C], {q_BTHC.shape}"
         wanted = f"[{rows}, {time}, G, {head}], G a divisor of {heads}"
-        raise FieldError("k", f"shape {k_BTGC.shape} does not fit to q, {q_BTHC.shape}: {wanted}")
+        raise FieldError("k", f"shape {k_BTGC.shape} does not fit to {q}: {wanted}")
 
 
-def _layout(pos_BT: Any, length: Any, rows: int, time: int) -> Layout:
+def _layout(pos_BT: Any, length: Any, q_shape: tuple[int, ...]) -> Layout:
+    rows, time = q_shape[:2]
     pos_BT = positions(pos_BT, "positions")
     pos_BT = pos_BT[None] if pos_BT.ndim == 1 else pos_BT
     if pos_BT.ndim not in (2, 3) or pos_BT.shape[0] not in (1, rows) or pos_BT.shape[1] != time:
         wanted = f"[{time}], [{rows}, {time}] or [{rows}, {time}, A]"
-        raise FieldError("positions", f"shape {pos_BT.shape} is not that of q: {wanted}")
-    length_B1 = jnp.asarray(length, jnp.int32).reshape(-1, 1)
+        q = f"q [B, T, H, C], {q_shape}"
+        raise FieldError("positions", f"shape {pos_BT.shape} is not that of {q}: {wanted}")
+    length_B1 = positions(length, "length").astype(jnp.int32).reshape(-1, 1)
     if len(length_B1) not in (1, rows):
         raise FieldError("length", f"shape {np.shape(length)} is not [{rows}] or one number")
     shape = max(len(pos_BT), len(length_B1)), time

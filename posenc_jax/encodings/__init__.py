@@ -5,6 +5,7 @@ alone, before anything is compiled.
 """
 
 import bisect
+import difflib
 import importlib
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -24,6 +25,30 @@ MODULES = """absolute grids graphs positions positions_augmented
 rotary rotary_axes rotary_vision rotary_fourier_polar rotary_generators
 rotary_scaling extension rotary_by_distance by_layer bias_tables bias_formulas bias_networks
 position_vectors offset_vectors rotary_by_content grape gated path"""
+
+# Options by the names that configs of released models and other libraries have.
+ELSEWHERE = {
+    **dict.fromkeys(("theta", "rope_theta", "rotary_emb_base", "base_frequency"), ("base",)),
+    **dict.fromkeys(("scaling_factor", "scale_factor"), ("factor", "alpha")),
+    **dict.fromkeys(
+        ("original_max_position_embeddings", "max_len", "max_length", "max_seq_len"),
+        ("length", "limit"),
+    ),
+    "max_position_embeddings": ("factor", "length", "limit"),  # factor times the trained length
+    "factor": ("alpha",),
+    **dict.fromkeys(("num_buckets", "relative_attention_num_buckets"), ("buckets",)),
+    **dict.fromkeys(("max_distance", "relative_attention_max_distance"), ("distance",)),
+    **dict.fromkeys(("partial_rotary_factor", "rotary_pct", "rotary_percent"), ("share",)),
+    **dict.fromkeys(("interleaved", "rope_interleave"), ("pairing",)),
+    **dict.fromkeys(("sliding_window", "window_size"), ("window", "distance")),
+    "alibi_bias_max": ("bias_max",),
+    "low_freq_factor": ("low", "beta_slow"),
+    "high_freq_factor": ("high", "beta_fast"),
+    "long_factor": ("long",),
+    "short_factor": ("short",),
+    "mrope_section": ("sections",),
+    "truncate": ("ramp",),
+}  # fmt: skip
 
 _MODULES = [f"{__name__}.{name}" for name in MODULES.split()]
 for _module in _MODULES:  # each registers its methods
@@ -100,21 +125,32 @@ def taken_by(name: str, options: Mapping[str, Any]) -> dict[str, Any]:
 def check_used(names: Sequence[str], options: Iterable[str]) -> None:
     """Raises a FieldError for an option that none of the named methods takes."""
     accepted = sorted({option for name in names for part in cards(name) for option in part.options})
-    reason = (
-        f"{', '.join(names)} takes no such option; its options: {', '.join(accepted) or 'none'}"
-    )
     for option in options:
         if option not in accepted:
-            raise FieldError(("encoding", option), reason)
+            meant = [name for name in ELSEWHERE.get(option, ()) if name in accepted]
+            meant = meant or difflib.get_close_matches(option.lower(), accepted)
+            hint = f"did you mean {', '.join(meant)}? " if meant else ""
+            listed = f"{hint}its options: {', '.join(accepted) or 'none'}"
+            raise FieldError(
+                ("encoding", option), f"{', '.join(names)} takes no such option; {listed}"
+            )
 
 
 def describe(name: str) -> str:
-    """A method's formula, paper, range policy and options, as text to print."""
-    method = card(name)
+    """A method's formula, paper, range policy and options, as text to print.
+
+    Of a chain such as "rope+alibi" it has those of each part.
+
+    FieldError: no such method, with the nearest names.
+    """
+    return "\n\n".join(map(_described, cards(name)))
+
+
+def _described(method: Card) -> str:
     lines = [f"  {heading:<9} {text}" for heading, text in facts(method).items()]
     options = [f"    {line}" for line in option_lines(method)]
     heading = "  options" if options else "  options   none"
-    return "\n".join([f"{name}: {summary(method)}", *lines, heading, *options])
+    return "\n".join([f"{method.name}: {summary(method)}", *lines, heading, *options])
 
 
 def _parts(name: str, options: Mapping[str, Any]) -> list[tuple[Card, dict[str, Any]]]:

@@ -52,7 +52,11 @@ def normalized(how: How = "add") -> Encoding:
     **codes.TABLE,
 )
 def binary(length: Count = 512, beyond: Beyond = "error", how: How = "add") -> Encoding:
-    """The bits of the position, lowest first: neighbours differ in one bit, or in up to all."""
+    """The bits of the position, lowest first: neighbours differ in one bit, or in up to all.
+
+    Args:
+      length: positions that have a code, 0 to length - 1.
+    """
     width = max((length - 1).bit_length(), 1)
     rows = lambda pos_BT: pos_BT[..., None] >> jnp.arange(width, dtype=jnp.int32)[None, None] & 1
     code = lambda params, pos_BT, width: codes.read(rows, pos_BT, length, beyond)
@@ -63,7 +67,11 @@ def binary(length: Count = 512, beyond: Beyond = "error", how: How = "add") -> E
     kind="input", formula="c(t) = the t-th unit vector of `length`", paper="textbook", **codes.TABLE
 )
 def one_hot(length: Count = 512, beyond: Beyond = "error", how: How = "add") -> Encoding:
-    """A unit vector for each position. With how="add" it is the same function as `learned`."""
+    """A unit vector for each position. With how="add" it is the same function as `learned`.
+
+    Args:
+      length: positions that have a vector, 0 to length - 1.
+    """
 
     init = lambda key, model: {"code": codes.normal(key, (length, model))}
 
@@ -129,6 +137,9 @@ def learned(
     Positions past the table read its last row (beyond="clamp") or give NaN ("error"). With
     "interpolate", a sequence of more than `length` tokens is squeezed into the table, and reads
     between its rows.
+
+    Args:
+      length: positions that have a vector, the rows of the table.
     """
 
     init = lambda key, width: {"table": codes.normal(key, (length, width))}
@@ -240,6 +251,7 @@ def learned_2d(
     because a layout has the number of tokens in a grid, not the number of rows.
 
     Args:
+      length: rows of the grid that have a vector, and columns.
       join: "beside": each has half of the channels (DETR); "sum": each has all (Pix2Struct).
     """
 

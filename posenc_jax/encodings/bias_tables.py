@@ -33,7 +33,8 @@ def clipped(distance: Count = 16, ahead: Whole | None = None, shared: bool = Fal
 
     Args:
       distance: larger offsets share the last scalar.
-      ahead: the same of keys ahead of the query; None: `distance`.
+      ahead: the same of keys ahead of the query; None: `distance`; 0 in a causal decoder, which
+        reads none of them.
     """
     ends = distance if ahead is None else ahead, distance
 
@@ -84,8 +85,9 @@ def t5(
     Args:
       buckets: number of buckets.
       distance: offsets from here on share the last bucket.
-      bidirectional: half of the buckets are for keys ahead of the query, as in T5's encoder. False,
-        as in its decoder: all are for keys behind it, and a key ahead has offset 0.
+      bidirectional: half of the buckets are for keys ahead of the query, as in T5's encoder; a
+        causal decoder never reads that half, so give it False. False, as in T5's decoder: all are
+        for keys behind the query, and a key ahead has offset 0.
       scaled: False drops the 1/sqrt(C) of the logits, as T5 does.
 
     FieldError: buckets is odd or below 4 (one-sided: below 2), or distance is not above the number

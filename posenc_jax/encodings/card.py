@@ -201,7 +201,8 @@ ALIKE = {
     "shared": "all layers have the same parameters; the default is the paper's, or its code's",
     "how": "the code c is added to the embedding x, x + c, or read beside it, [x, c] P",
     "width": "the code's own width; None is the model's",
-    "beyond": "what positions past the range read, see `learned`",
+    "beyond": "positions past the range read its last entry ('clamp'), are squeezed into it with "
+    "their sequence ('interpolate'), or give NaN ('error')",
 }
 
 BEYOND = {
@@ -231,11 +232,24 @@ def facts(card: Card) -> dict[str, str]:
 
 def option_lines(card: Card) -> list[str]:
     """A line for each option: default, choices or bound, and its sentence in the docstring."""
-    said, lines = ALIKE | _arguments(card.build.__doc__ or ""), []
+    lines = []
     for name, option in card.options.items():
-        sentence = f": {said[name]}" if name in said else ""
+        sentence = f": {said}" if (said := option_text(card, name)) else ""
         lines.append(f"{name} = {option.default!r}{_allowed(option.annotation)}{sentence}")
     return lines
+
+
+def option_text(card: Card, option: str) -> str:
+    """The docstring's sentence on an option, or that of all methods alike; "" if there is none.
+
+    "as in `pi`" at its beginning becomes what the docstring of `pi` says.
+    """
+    said = (ALIKE | _arguments(card.build.__doc__ or "")).get(option, "")
+    other = re.match(r"as in `(\w+)`", said)
+    if other is None or other[1] not in CATALOG:
+        return said
+    other_card: Card = CATALOG[other[1]].card  # type: ignore[attr-defined]
+    return option_text(other_card, option) + said[other.end() :]
 
 
 def _allowed(kind: Any) -> str:

@@ -45,8 +45,9 @@ def llama3(
     code. It is `ntk_by_parts` with a ramp from 1 to 4 turns instead of 1 to 32.
 
     Args:
-      factor: slow frequencies are divided by it.
-      length: tokens the model was trained on.
+      base: as in `pi`.
+      factor: slow frequencies are divided by it; 8 in Llama 3.1, which was extended 16 times.
+      length: as in `ntk_by_parts`.
       low: pairs with fewer turns within `length` are slow.
       high: pairs with more turns are fast; the same as `low` for no ramp, as in Llama 4 Scout.
 
@@ -78,8 +79,9 @@ def longrope(
     sqrt(1 + ln factor / ln length), at every length, as in the released models.
 
     Args:
-      factor: how many times `length` the model is extended to.
-      length: tokens the model was trained on.
+      base: as in `pi`.
+      factor: how many times `length` the model is extended to; the temperature is made of it.
+      length: as in `ntk_by_parts`; longer sequences use the long list.
       short: divisors of the C/2 frequencies up to `length`; () for 1.
       long: the divisors beyond it, as the search of LongRoPE or LongRoPE2 (arXiv 2502.20082)
         finds them; () for `factor`, as in `pi`.
@@ -135,6 +137,10 @@ def resonance(
     A pair whose wavelength is at most the trained length then meets no new angle in longer
     sequences. Factor 1, the default, is the paper's Resonance RoPE; with a larger one it is
     Resonance YaRN: the frequencies of `yarn`, rounded, and its temperature.
+
+    Args:
+      base, length, beta_fast, beta_slow, ramp: as in `ntk_by_parts`.
+      factor: as in `pi`; 1 is the paper's Resonance RoPE, more is Resonance YaRN.
 
     FieldError: as `ntk_by_parts`.
     """

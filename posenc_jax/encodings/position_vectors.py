@@ -33,8 +33,8 @@ def shaw(distance: Count = 16, ahead: Whole | None = None, shared: bool = False)
 
     Args:
       distance: larger offsets share the last vector.
-      ahead: the same of keys ahead of the query; None: `distance`, as in the paper. Wav2Vec2-BERT
-        has 64 and 8.
+      ahead: the same of keys ahead of the query; None: `distance`, as in the paper; 0 in a
+        causal decoder, which reads none of them. Wav2Vec2-BERT has 64 and 8.
     """
     ends = distance if ahead is None else ahead, distance
 
@@ -215,7 +215,6 @@ def tupe(length: Count = 512, beyond: Beyond = "error") -> Encoding:
 
     Args:
       length: rows of the table of positions.
-      beyond: what positions past the table read; see `learned`.
     """
 
     def init(key, dims):

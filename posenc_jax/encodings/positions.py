@@ -135,6 +135,9 @@ def interpolated(length: Count = 512) -> Encoding:
 
     In the paper all sequences have one factor, that of the extended context. Here each sequence has
     its own, which is 1 up to `length` tokens.
+
+    Args:
+      length: tokens that are not squeezed, those of the longest sequence in training.
     """
 
     def place(key, layout):
@@ -154,5 +157,9 @@ def interpolated(length: Count = 512) -> Encoding:
     ),
 )
 def clamped(length: Count = 512) -> Encoding:
-    """Positions past the range are replaced by its last, length - 1."""
+    """Positions past the range are replaced by its last, length - 1.
+
+    Args:
+      length: positions that stay as they are, 0 to length - 1.
+    """
     return Encoding(place=lambda key, at: jnp.minimum(with_axes(at.pos_BT), length - 1))

@@ -37,6 +37,8 @@ def rope(base: Positive = 10_000.0, pairing: Pairing = "half", values: bool = Fa
     functions; `convert_pairing` converts weights from one to the other.
 
     Args:
+      base: frequencies fall by nearly this factor from the fastest pair to the slowest
+        (`rope_theta` of a config.json).
       values: values turn as keys do, and the output of a query turns back, so that what is read of
         a key depends on its distance too (arXiv 2310.10375).
     """
@@ -50,6 +52,9 @@ def rope(base: Positive = 10_000.0, pairing: Pairing = "half", values: bool = Fa
 )
 def partial(share: float = 0.25, base: Positive = 10_000.0, pairing: Pairing = "half") -> Encoding:
     """Partial rotary: the first share of a head's channels turn; the others carry content alone.
+
+    Args:
+      share: of a head's channels, those that turn; `partial_rotary_factor` of a config.json.
 
     FieldError: share outside (0, 1]; later, a share that is 0 channels or odd.
     """
@@ -76,6 +81,9 @@ def p_rope(share: float = 0.75, base: Positive = 10_000.0, pairing: Pairing = "h
     converts all channels. `partial` makes its pairs within the first channels, with all frequencies
     from 1 to 1/base.
 
+    Args:
+      share: of a head's pairs, those that turn.
+
     FieldError: share outside (0, 1]; later, a share of less than one pair.
     """
     rotation.check_share(share)
@@ -98,6 +106,9 @@ def hope(base: Positive = 10_000.0, pairing: Pairing = "half", length: Count = 2
     A slow pair learns only a part of its wave within `length`, and reads the unknown rest in longer
     sequences. Pairs and weights are those of rope, as in `p_rope`, which has a share instead.
 
+    Args:
+      length: tokens the model is trained on.
+
     FieldError, later: no pair makes a turn.
     """
 
@@ -118,8 +129,11 @@ def headwise(
 ) -> Encoding:
     """Rotary with a band of frequencies for each head: together the bands go from 1 to 1/base.
 
-    Head 0 turns fastest, the last head slowest. If `learned`, the frequencies are parameters
-    freq_HF [H, F], in radians per token, which start at the bands.
+    Head 0 turns fastest, the last head slowest.
+
+    Args:
+      learned: the frequencies are parameters freq_HF [H, F], in radians per token, which start at
+        the bands.
     """
 
     def bands(dims):
@@ -153,6 +167,9 @@ def xpos(base: Positive = 10_000.0, pairing: Pairing = "half", span: Positive = 
     tokens at both ends, whose factors float32 does not hold together, give NaN: a row of 40,000
     tokens needs a `span` of 640 or more. In float16 that is so from 12 * span on. It is meant for
     causal attention: keys ahead of the query are amplified.
+
+    Args:
+      span: tokens of distance over which a pair decays by its zeta.
     """
 
     def place(key, layout):

@@ -97,9 +97,11 @@ def rerope(
     Left out: the public code's factor of queries, max(1, ln(i + 1) / ln length).
 
     Args:
-      window: nearer keys have the distances of rope.
+      window: nearer keys have the distances of rope; no distance is larger, so choose one below the
+        length that the model was trained on.
       first: LM-Infinite: of the keys from `window` tokens away on, only so many at the start of the
         sequence are seen; its `window` is the trained length, and it takes 10 to 100. None: all.
+      base: as in `pi`.
     """
     edge = lambda pos_BT, freq_F: at(jnp.full_like(pos_BT, window), freq_F)
     still = lambda pos_BT, freq_F: at(jnp.zeros_like(pos_BT), freq_F)
@@ -129,8 +131,10 @@ def leaky_rerope(
     As in `rerope`, the public code's growth of the logits is not done here.
 
     Args:
-      window: nearer keys have the distances of rope.
+      window: nearer keys have the distances of rope; choose one so that n tokens have no distance
+        above the length that the model was trained on: window + (n - window) / factor.
       factor: tokens further away that make one more unit of distance; 1 is rope.
+      base: as in `pi`.
     """
     slow = lambda pos_BT, freq_F: at(pos_BT, freq_F / factor)
 
@@ -158,8 +162,11 @@ def self_extend(
     rounded, which is the same where group divides window.
 
     Args:
-      window: nearer keys have the distances of rope.
-      group: positions of far tokens that become one.
+      window: nearer keys have the distances of rope; choose one below the length L that the model
+        was trained on.
+      group: positions of far tokens that become one; more reads longer texts, (L - window) group +
+        window.
+      base: as in `pi`.
     """
     grouped = lambda pos_BT, freq_F: at(pos_BT // group, freq_F)
     gap = window - window // group
@@ -185,10 +192,11 @@ def dual_chunk(
     distance; it reads earlier chunks as if it stood at `most`.
 
     Args:
-      chunk: tokens of a chunk.
+      chunk: tokens of a chunk, fewer than the model was trained on.
       most: the largest distance: c - 1 in the paper for a model trained on c tokens; in the public
         code `chunk_size`, where `chunk` is `chunk_size` less `local_window`. The defaults are its
         settings for 2,048 tokens.
+      base: as in `pi`.
 
     FieldError: most is not in chunk .. 2 chunk - 1.
     """

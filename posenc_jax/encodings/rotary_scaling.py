@@ -30,6 +30,10 @@ def pi(base: Positive = 10_000.0, pairing: Pairing = "half", factor: Factor = 4.
     """Position interpolation: positions divided by a factor, at every length.
 
     In fact the frequencies are divided, so that positions stay exact integers.
+
+    Args:
+      base: that of the trained model, `rope_theta` of its config.json.
+      factor: the length wanted divided by the length that the model was trained on.
     """
     return rotation.turning(lambda head: rotation.ladder(head, base) / factor, pairing)
 
@@ -59,6 +63,9 @@ def ntk(base: Positive = 10_000.0, pairing: Pairing = "half", factor: Factor = 4
     """NTK-aware scaling: a larger base, so that the slowest pair slows by the whole factor.
 
     The fastest pair does not change.
+
+    Args:
+      base, factor: as in `pi`.
     """
     slower = lambda head: rotation.ladder(head, base) * factor ** ntk_power(head)
     return rotation.turning(slower, pairing)
@@ -81,6 +88,11 @@ def dynamic_ntk(
     follow the authors' code and Hugging Face, which calls alpha `factor`. n is the layout's
     `length_BT`. Keys are turned again for each n (a cache keeps them unturned), so decoding token
     by token equals the full pass if the layouts state the same length.
+
+    Args:
+      base: as in `pi`.
+      length: tokens the model was trained on, `max_position_embeddings` of its config.json.
+      alpha: how fast the base grows beyond `length`; 1 in the paper, `factor` of a config.json.
     """
 
     def table(params, placed, dims):
@@ -137,6 +149,7 @@ def clex(
     The equation is solved anew in each forward pass.
 
     Args:
+      base: as in `pi`.
       length: tokens the model was trained on before.
       scales: the largest s. Longer sequences are read with it; in training they give NaN.
     """
@@ -223,6 +236,16 @@ def ntk_by_parts(
     linear in the index of the pair ("pairs"), by default with its ends rounded outwards to whole
     pairs ("pairs_truncated").
 
+    Args:
+      base, factor: as in `pi`.
+      length: tokens the model was trained on before it is extended,
+        `original_max_position_embeddings` of a config.json.
+      beta_fast: pairs that turn more often than this within `length` keep their frequency.
+      beta_slow: pairs that turn less often than this have theirs divided by the factor.
+      ramp: between both, linear in the number of turns, as in the paper ("turns"), or in the index
+        of the pair, as in transformers ("pairs_truncated", or "pairs" where the config.json has
+        truncate=false). As rope_type llama3 a config.json has "turns" too.
+
     FieldError: beta_fast is below beta_slow.
     """
     frequencies = by_parts(base, factor, length, beta_fast, beta_slow, ramp)
@@ -266,15 +289,19 @@ def yarn(
     """YaRN: the ramp of `ntk_by_parts`, and a temperature that sharpens attention.
 
     Queries and keys are each multiplied by sqrt(1/t) = 0.1 ln(factor) + 1, through their cosines
-    and sines as in the authors' code, so the logits by its square 1/t. Hugging Face has the ramp
-    "pairs_truncated".
+    and sines as in the authors' code, so the logits by its square 1/t.
 
     Args:
-      base, pairing, factor, length, beta_fast, beta_slow, ramp: as in `ntk_by_parts`.
-      mscale, mscale_all_dim: DeepSeek's numbers. The multiplier is 0.1 mscale ln(factor) + 1
+      base, pairing, factor, length, beta_fast, beta_slow: as in `ntk_by_parts`.
+      ramp: as in `ntk_by_parts`; only the ramps in the index can be written to a config.json, so
+        take "pairs_truncated" for weights that other programs run.
+      mscale, mscale_all_dim: DeepSeek's numbers: the multiplier is 0.1 mscale ln(factor) + 1
         divided by 0.1 mscale_all_dim ln(factor) + 1. DeepSeek's attention also multiplies the
         logits of all channels, those that do not turn included, by the square of the divisor,
         which is not done here.
+
+    Example, a model of 8,192 tokens read to 32,768:
+      make("yarn", base=500_000.0, length=8192, factor=4.0, ramp="pairs_truncated")
 
     FieldError: as `ntk_by_parts`.
     """

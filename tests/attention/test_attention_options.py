@@ -61,7 +61,9 @@ def test_rotated_keys_stay_shared():
 
 def test_refused_heads():
     q, k, v = drawn((4, 3, 3))
-    with pytest.raises(ValueError, match=r"k: shape .*\[B, K, H, C\]"):
+    with pytest.raises(
+        ValueError, match=r"k: shape .*\[B, K, G, C\].*\[2, 12, G, 8\], G a divisor of 4$"
+    ):
         attend(q, k, v, layer_of("rope", q))
     with pytest.raises(ValueError, match="v: 2 heads; the keys have 4"):
         attend(q, q, v[:, :, :2], layer_of("rope", q))

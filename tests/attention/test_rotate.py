@@ -140,12 +140,27 @@ WRONG = [
         lambda q, k: rotate(make("longrope"), q, k, jnp.arange(6), length=[1, 2, 3]),
         "length: shape (3,) is not [2] or one number",
     ),
+    (
+        lambda q, k: rotate(make("rope"), q.swapaxes(1, 2), k.swapaxes(1, 2), jnp.arange(6)),
+        "k: shape (2, 2, 6, 8) does not fit to q [B, T, H, C], (2, 4, 6, 8): [2, 4, G, 8], G a",
+    ),
+    (
+        lambda q, k: rotate(make("rope"), *[q.swapaxes(1, 2)] * 2, jnp.arange(6)),
+        "positions: shape (1, 6) is not that of q [B, T, H, C], (2, 4, 6, 8): [4], [2, 4] or",
+    ),
+    (lambda q, k: rotate("rope", q, k, jnp.arange(6)), "rotate.encoding: 'rope' is not of type E"),
+    (lambda q, k: rotate(None, q, k, jnp.arange(6)), "rotate.encoding: None is not of type Encod"),
+    (lambda q, k: rotate(make("rope"), "q", k, jnp.arange(6)), "q: str is not an array"),
+    (lambda q, k: rotate(make("rope"), q, None, jnp.arange(6)), "k: NoneType is not an array"),
+    (lambda q, k: rotate(make("rope"), q, k, jnp.arange(6), layer=-1), "layer: no layer -1, coun"),
+    (lambda q, k: rotate(make("rope"), q, k, jnp.arange(6), layer=1.5), "layer: 1.5 is not a who"),
+    (lambda q, k: rotate(make("longrope"), q, k, jnp.arange(6), length="x"), "length: dtype <U1;"),
 ]
 
 
 @pytest.mark.parametrize(("ask", "words"), WRONG)
-def test_shapes_that_do_not_fit_are_refused_in_one_line(ask, words):
-    with pytest.raises(FieldError) as refusal:
+def test_arguments_that_do_not_fit_are_refused_in_one_line(ask, words):
+    with pytest.raises(ValueError, match=":") as refusal:
         ask(*drawn())
     assert str(refusal.value).startswith(words)
     assert "\n" not in str(refusal.value)

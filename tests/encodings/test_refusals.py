@@ -5,9 +5,23 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from posenc_jax import Dims, attend, frame, make
+from posenc_jax import (
+    Dims,
+    at_layer,
+    attend,
+    frame,
+    head_specs,
+    make,
+    on_heads,
+    per_layer,
+    ring,
+    testing,
+    weights,
+)
 from posenc_jax.attention import logits
 from posenc_jax.encodings import reach
+from posenc_jax.flax import attention_fn
+from posenc_jax.jax_nn import arguments
 from posenc_jax.layout import full, layout
 from tests.support.catalogue import attention
 
@@ -134,8 +148,16 @@ def framed(name: str, of: Dims = SMALL, **options):
 NOPE, FOX = framed("nope").layer(0), framed("fox").layer(0)
 REFUSED = [
     (lambda: attend(X, X[:, :, :1], X, NOPE), "v: 2 heads; the keys have 1"),
-    (lambda: attend(X, X[:, :, :0], X, NOPE), "k: shape (1, 3, 0, 4) is not [B, K, H, C] of the"),
-    (lambda: attend(X, X, X[:, :2], NOPE), "v: shape (1, 2, 2, 4) is not [B, K, H, C] of the lay"),
+    (
+        lambda: attend(X, *[jnp.ones((1, 3, 3, 4))] * 2, NOPE),
+        "k: shape (1, 3, 3, 4) is not [B, K, G, C] of the layer: [B, 3, G, 4], G a divisor of 2",
+    ),
+    (
+        lambda: attend(X, X, jnp.ones((1, 3, 3, 4)), NOPE),
+        "v: shape (1, 3, 3, 4) is not [B, K, G, C] of the layer: [B, 3, G, C], G a divisor of 2",
+    ),
+    (lambda: attend(X, X[:, :, :0], X, NOPE), "k: shape (1, 3, 0, 4) is not [B, K, G, C] of the"),
+    (lambda: attend(X, X, X[:, :2], NOPE), "v: shape (1, 2, 2, 4) is not [B, K, G, C] of the lay"),
     (lambda: attend(X[:, :2], X, X, NOPE), "q: shape (1, 2, 2, 4) is not [B, Q, H, C] of the lay"),
     (lambda: attend(X[..., :2], X[..., :2], X, NOPE), "q: shape (1, 3, 2, 2) is not [B, Q, H, C]"),
     (lambda: attend(X, jnp.ones((2, 3, 2, 4)), X, NOPE), "q, k, v: rows 1, 2, 1; give all three"),
@@ -151,7 +173,10 @@ REFUSED = [
         lambda: framed("t5", of=Dims(8, 4, 2, 2)),
         "params['table']: shape (32, 4); the encoding",
     ),
-    (lambda: framed("clipped", of=Dims(8, 2, 4, 1)), "params: they are not those of this encoding"),
+    (
+        lambda: framed("clipped", of=Dims(8, 2, 4, 1)),
+        "params: keys [0]['table']; clipped has [0]['table'], [1]['table'] for Dims(",
+    ),
     (lambda: Dims(8, 2, 8 / 2), "dims.head: 4.0 is not of type int"),
     (lambda: Dims(8, 0, 4), "dims.heads: 0 must be 1 or more"),
     (lambda: framed("nope", form="flash"), "frame.form: 'flash' is not one of: 'auto', 'dense', "),
@@ -186,6 +211,40 @@ REFUSED = [
         "encoding.name: randomized + learned: learned reads positions in [0, 512), and in training",
     ),
 ]
+
+NO_LAYER = "layer: str; give frame.layer(n, x)"
+WRONG_TYPES = [
+    (lambda: at_layer("rope", 0, {}), "at_layer.encoding: 'rope' is not of type Encoding"),
+    (lambda: head_specs("rope", SMALL, "x"), "head_specs.encoding: 'rope' is not of type Encoding"),
+    (lambda: head_specs(make("rope"), 8, "x"), "head_specs.dims: 8 is not of type Dims"),
+    (lambda: testing.trial(3), "trial.encoding: 3 is not of type Encoding or str"),
+    (lambda: on_heads(make("rope"), "a", 2), "on_heads: 'a' is not a whole number"),
+    (lambda: per_layer(make("rope")), "per_layer: rope() is no list of encodings"),
+    (lambda: per_layer("rope"), "per_layer: 'rope' is no list of encodings"),
+    (lambda: attend(X, X, X, "rope"), NO_LAYER),
+    (lambda: weights(X, X, "rope"), NO_LAYER),
+    (lambda: logits(X, X, "rope"), NO_LAYER),
+    (lambda: ring(X, X, X, "rope"), NO_LAYER),
+    (lambda: attention_fn("rope"), NO_LAYER),
+    (lambda: arguments(X, X, X, "rope"), NO_LAYER),
+    (lambda: attend(X, X, X, framed("nope")), "layer: Frame; give frame.layer(n, x)"),
+    (lambda: attend([1.0], X, X, NOPE), "q: list is not an array"),
+    (lambda: attend(X, X, None, NOPE), "v: NoneType is not an array"),
+    (lambda: weights(X, None, NOPE), "k: NoneType is not an array"),
+    (lambda: logits(X, None, NOPE), "k: NoneType is not an array"),
+    (lambda: attend(X, X, X, NOPE, sink_H="x"), "sink: str is not an array"),
+    (lambda: attend(X, X, X, NOPE, cap="x"), "cap: 'x'; give a number above 0, or None"),
+    (lambda: framed("fox").layer(0, [1.0]), "frame.layer.x: list is not an array"),
+    (lambda: framed("nope").embed(None), "frame.embed.x: NoneType is not an array"),
+    (lambda: framed("nope").embed(X[0], "x"), "frame.embed: side 'x' is not one of: 'q', 'k'"),
+]
+
+
+@pytest.mark.parametrize(("ask", "message"), WRONG_TYPES, ids=[text for _, text in WRONG_TYPES])
+def test_an_argument_of_another_type_is_refused_in_one_line(ask, message):
+    with pytest.raises((ValueError, TypeError), match=":") as refusal:
+        ask()
+    assert str(refusal.value) == message
 
 
 @pytest.mark.parametrize(("ask", "message"), REFUSED, ids=[message for _, message in REFUSED])
