@@ -947,6 +947,32 @@ def test_mpt_storywriter_and_roberta():
     assert repr(other) == "from_row(learned(length=514), 1)"
 
 
+@pytest.mark.parametrize(
+    ("config", "reason"),
+    [
+        ({"model_type": "wav2vec2"},
+         "adds gelu(conv(x)) to its hidden states x, by a convolution over 128 steps in 16 groups "
+         "of channels, which stays with the model"),
+        ({"model_type": "hubert", "conv_pos_batch_norm": True, "num_conv_pos_embeddings": 64},
+         "adds gelu(conv(batch_norm(x))) to its hidden states x, by a convolution over 64 steps in "
+         "16 groups of channels, which stays with the model"),
+        ({"model_type": "data2vec-audio"},
+         "adds gelu(norm(conv(x))), 5 of these in turn, to its hidden states x, by a convolution "
+         "over 19 steps in 16 groups of channels, which stays with the model"),
+        ({"model_type": "sew", "squeeze_factor": 4},
+         "adds gelu(conv(x)) to its hidden states x, by a convolution over 128 steps in 16 groups "
+         "of channels, every 4 steps, which stays with the model"),
+    ],
+)  # fmt: skip
+def test_convolutions_over_time_are_a_reason_with_their_sizes(config, reason):
+    assert parts_from_huggingface(config) == {"": reason}
+    with pytest.raises(FieldError, match=f"{config['model_type']!r} adds gelu"):
+        from_huggingface(config)
+    wrong = {**config, "num_conv_pos_embedding_groups": 0}
+    with pytest.raises(FieldError, match="num_conv_pos_embedding_groups: 0 must be 1 or more"):
+        parts_from_huggingface(wrong)
+
+
 def test_rows_name_types_that_exist():
     for kind, row in ROWS.items():
         for part in getattr(row, "types", {}).values() if hasattr(row, "own") else ():

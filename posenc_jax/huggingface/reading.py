@@ -16,6 +16,7 @@ from posenc_jax.huggingface.rows import (
     Absent,
     Answer,
     Buckets,
+    Convolution,
     Grid,
     Ignoring,
     Layers,
@@ -218,6 +219,19 @@ def _ignoring(row: Ignoring, config: Fields) -> Answer:
     return _part(row.row, config)
 
 
+def _convolution(row: Convolution, config: Fields) -> str:
+    number = lambda field: config.get(field[0], default=field[1])
+    inner = "conv(batch_norm(x))" if config.get("conv_pos_batch_norm") else "conv(x)"
+    inner = f"norm({inner})" if row.layers else inner
+    code = f"{config.get(row.activation, default='gelu')}({inner})"
+    code += f", {number(row.layers)} of these in turn," if row.layers else ""
+    groups = config.get("num_conv_pos_embedding_groups", default=16)
+    sizes = f"over {number(row.kernel)} steps in {groups} groups of channels"
+    sizes += f", every {number(row.stride)} steps" if row.stride else ""
+    reason = f"adds {code} to its hidden states x, by a convolution {sizes}"
+    return f"{reason}, which stays with the model{row.beside and '; '}{row.beside}"
+
+
 def _layers(row: Layers, config: Fields) -> Answer:
     answer = _part(row.row, config)
     types = config.get("layer_types", default=())
@@ -230,6 +244,7 @@ def _layers(row: Layers, config: Fields) -> Answer:
 _READERS: dict[type, Callable[[Any, Fields], Answer]] = {
     Absent: lambda row, config: row.reason,
     Buckets: _buckets,
+    Convolution: _convolution,
     Grid: _grid,
     Ignoring: _ignoring,
     Layers: _layers,
