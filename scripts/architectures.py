@@ -244,7 +244,8 @@ def main() -> None:
             again = {note["type"] for note in stored(name)} | {*more}
             prove(name, only or sorted(again), classes, arguments.write, arguments.trace)
         elif name == "tables":
-            compare_tables(only or sorted(classes), classes, arguments.write)
+            again = {*stored("tables"), *new_types(classes)}
+            compare_tables(only or sorted(again), classes, arguments.write)
         else:
             compare_defaults(only or sorted(classes), classes, arguments.write)
 

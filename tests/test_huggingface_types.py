@@ -1002,6 +1002,11 @@ def test_chains_and_layers_of_this_file_compare():
             {"model_type": "fastspeech2_conformer_with_hifigan", "vocoder_config": {}},
         ),
         ({"model_type": "hifigan"}, {"model_type": "speecht5_hifigan"}),
+        # an empty list of layers says nothing
+        ({"model_type": "inkling2_text", "layer_types": []}, {"model_type": "inkling2_text"}),
+        ({"model_type": "gpt_neo", "attention_layers": []}, {"model_type": "gpt_neo"}),
+        ({"model_type": "neomme", "layer_types": []}, {"model_type": "neomme"}),
+        ({"model_type": "radio", "patch_size": [16, 16]}, {"model_type": "radio"}),
         ({"model_type": "reformer", "local_attention_probs_dropout_prob": 0.05},
          {"model_type": "reformer"}),
         ({"model_type": "muse_spark_vision", "layer_types": ["window_attention"] * 4},

@@ -65,7 +65,7 @@ def _neomme(config: Fields) -> Encoding:
     """
     count = config.get("num_hidden_layers", default=17)
     full = lambda n: (n + 1) % 6 == 0 or n == count - 1
-    types = config.get("layer_types", default=[FULL if full(n) else LOCAL for n in range(count)])
+    types = config.get("layer_types") or [FULL if full(n) else LOCAL for n in range(count)]
     name, _ = rope_dictionary(config)
     rope_by_type, by_layer = config.inside(name), config.inside("per_layer_config")
     window = config.get("sliding_window", default=256)

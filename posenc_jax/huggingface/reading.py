@@ -9,7 +9,7 @@ from posenc_jax.combinators import chain, per_layer
 from posenc_jax.encoding import Encoding
 from posenc_jax.encodings import make
 from posenc_jax.huggingface.fields import POSITIONAL, Fields
-from posenc_jax.huggingface.own_readers import from_row, pair
+from posenc_jax.huggingface.own_readers import from_row
 from posenc_jax.huggingface.rotary import WITHOUT, Rotary, rope_dictionary, rotary
 from posenc_jax.huggingface.rotary_parts import without_attention
 from posenc_jax.huggingface.rows import (
@@ -176,7 +176,7 @@ def _grid(row: Grid, config: Fields) -> Encoding:
         side = math.isqrt(config.get(name, default=patches))
         return make("learned_grid", rows=side, columns=side, **options)
     sizes = zip(row.fields, (row.image, row.patch), strict=True)
-    image, patch = (pair(config.get(name, default=size)) for name, size in sizes)
+    image, patch = (config.sizes(name, size) for name, size in sizes)
     rows, columns = (size // part for size, part in zip(image, patch, strict=True))
     return make("learned_grid", rows=rows, columns=columns, **options)
 
@@ -223,7 +223,10 @@ def _convolution(row: Convolution, config: Fields) -> str:
     number = lambda field: config.get(field[0], default=field[1])
     inner = "conv(batch_norm(x))" if config.get("conv_pos_batch_norm") else "conv(x)"
     inner = f"norm({inner})" if row.layers else inner
-    code = f"{config.get(row.activation, default='gelu')}({inner})"
+    activation = config.get(row.activation, default="gelu")
+    if not activation.isidentifier():
+        raise FieldError((*config.path, row.activation), f"{shown(activation)} is no function")
+    code = f"{activation}({inner})"
     code += f", {number(row.layers)} of these in turn," if row.layers else ""
     groups = config.get("num_conv_pos_embedding_groups", default=16)
     sizes = f"over {number(row.kernel)} steps in {groups} groups of channels"

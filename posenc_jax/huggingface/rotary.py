@@ -15,7 +15,7 @@ from posenc_jax.encodings.rotary_axes import Order
 from posenc_jax.encodings.rotary_scaling import louder, root_temperature
 from posenc_jax.encodings.rotation import Pairing
 from posenc_jax.huggingface import rotary_parts
-from posenc_jax.huggingface.fields import HEAD, HEADS, SHARES, WIDTH, Fields
+from posenc_jax.huggingface.fields import HEAD, HEADS, MOST_LAYERS, SHARES, WIDTH, Fields
 from posenc_jax.options import FieldError, choices_for, shown
 
 FULL, LOCAL, CHUNKED = "full_attention", "sliding_attention", "chunked_attention"
@@ -28,7 +28,6 @@ OLDER_TYPES = {
     "deepseek_yarn": "yarn",
     "telechat3-yarn": "yarn",
 }
-MOST_LAYERS = 4096
 # Names of types of layers that do what another type does.
 ALIKE = {
     **dict.fromkeys(("indexed_attention", "attention", "hybrid"), FULL),
@@ -238,7 +237,8 @@ def _layer_types(model: Rotary, config: Fields, window: int, turns: list[bool]) 
         names = {"G": FULL, "L": LOCAL if window else FULL, "N": NONE}
         return [names[letter] for letter in model.pattern]
     if model.hybrid:
-        return list(config.need("layer_types"))
+        config.need("layer_types")
+        raise FieldError((*config.path, "layer_types"), "() names no layer")
     if model.chunk:
         return [CHUNKED if turned else FULL for turned in turns]
     if model.around:

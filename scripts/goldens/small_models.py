@@ -176,8 +176,10 @@ def model_class(cls: type[PretrainedConfig]) -> type:
                 mine = inspect.isclass(thing) and issubclass(thing, transformers.PreTrainedModel)
                 if mine and getattr(thing, "config_class", None) is cls:
                     candidates += [] if re.search("PreTrained|For[A-Z]", name) else [thing]
-    if not candidates:
+    if not candidates and cls in transformers.AutoModel._model_mapping:
         return transformers.AutoModel._model_mapping[cls]
+    if not candidates:
+        raise ValueError(f"no model without a head has {cls.__name__} as its config_class")
     ends = ("Encoder", "Decoder", "Transformer", "TextModel", "Model")  # the last one is best
 
     def rank(thing) -> tuple[int, int]:
