@@ -831,6 +831,9 @@ LLAMA4 = {
 }  # fmt: skip
 KIMI = {"type": "yarn", "factor": 32.0, "original_max_position_embeddings": 4096, "beta_fast": 1.0,
         "beta_slow": 1.0, "mscale": 1.0, "mscale_all_dim": 1.0}  # fmt: skip
+CHUNKS = {"chunk_size": 10, "local_size": 3, "original_max_position_embeddings": 12}
+PHI_MOE = {"type": "longrope", "short_factor": [1.0] * 8, "long_factor": [2.0] * 8,
+           "short_mscale": 1.2, "long_mscale": 1.5}  # fmt: skip
 MINIMAX_M2 = {"model_type": "minimax_m2", "head_dim": 128, "rope_theta": 5_000_000,
               "hidden_size": 3072, "num_attention_heads": 48}  # fmt: skip
 
@@ -873,6 +876,55 @@ MINIMAX_M2 = {"model_type": "minimax_m2", "head_dim": 128, "rope_theta": 5_000_0
              "layer_types": [*["sliding_attention"] * 3, "full_attention"] * 8,
              "rope_parameters": {"rope_type": "default", "rope_theta": 50_000}},
             id="command-r7b",
+        ),
+        # as Command R7B, with the types of its layers and fields that say them again
+        pytest.param(
+            {"model_type": "cohere2", "position_embedding_type": "rope_gptj", "rotary_pct": 1.0,
+             "head_dim": 128, "rope_theta": 50_000, "sliding_window": 4096, "layer_switch": 4,
+             "sliding_window_pattern": 4, "order_of_interleaved_layers": "local_attn_first",
+             "layer_types": [*["sliding_attention"] * 3, "full_attention"] * 9},
+            {"model_type": "cohere2", "head_dim": 128, "sliding_window": 4096,
+             "layer_types": [*["sliding_attention"] * 3, "full_attention"] * 9,
+             "rope_parameters": {"rope_type": "default", "rope_theta": 50_000}},
+            id="tiny-aya",
+        ),
+        pytest.param(
+            {"model_type": "qwen2", **WIDE, "rope_theta": 1e7, "use_sliding_window": False,
+             "sliding_window": 32_768, "max_window_layers": 28,
+             "dual_chunk_attention_config": CHUNKS},
+            {"model_type": "qwen2", **WIDE, "dual_chunk_attention_config": CHUNKS,
+             "rope_parameters": {"rope_type": "default", "rope_theta": 1e7}},
+            id="qwen2.5-1m",
+        ),
+        pytest.param(
+            {"model_type": "qwen2_5_vl_text", **WIDE, "rope_theta": 1e6,
+             "rope_scaling": {**YARN, "mrope_section": [2, 3, 3]}},
+            {"model_type": "qwen2_5_vl_text", **WIDE, "rope_parameters": {
+                **YARN, "rope_type": "yarn", "rope_theta": 1e6, "mrope_section": [2, 3, 3]}},
+            id="qwen2.5-vl-yarn",
+        ),
+        pytest.param(
+            {"model_type": "phimoe", **WIDE, "rope_theta": 1e4, "max_position_embeddings": 64,
+             "original_max_position_embeddings": 8, "sliding_window": 64, "rope_scaling": PHI_MOE},
+            {"model_type": "phimoe", **WIDE, "max_position_embeddings": 64, "sliding_window": 64,
+             "rope_parameters": {**PHI_MOE, "rope_type": "longrope", "rope_theta": 1e4,
+                                 "original_max_position_embeddings": 8}},
+            id="phi-3.5-moe",
+        ),
+        pytest.param(
+            {"model_type": "granitemoehybrid", "position_embedding_type": "rope",
+             "rope_theta": 10_000_000, "rope_scaling": None, "layer_types": ["attention"] * 40},
+            {"model_type": "granitemoehybrid", "position_embedding_type": "rope",
+             "layer_types": ["full_attention"] * 40,
+             "rope_parameters": {"rope_type": "default", "rope_theta": 10_000_000}},
+            id="granite-4-micro",
+        ),
+        pytest.param(
+            {"model_type": "zamba2", **WIDE, "use_mem_rope": True, "rope_theta": 10_000,
+             "use_long_context": False},
+            {"model_type": "zamba2", **WIDE, "use_mem_rope": True,
+             "rope_parameters": {"rope_type": "default", "rope_theta": 10_000}},
+            id="zamba2",
         ),
         pytest.param(
             {"model_type": "llama4_text", "head_dim": 128, "rope_theta": 500_000.0,

@@ -53,6 +53,10 @@ SPECIAL: dict[str, dict[str, Any]] = {
         "mamba_n_heads": 4, "mamba_d_head": 16, "num_hidden_layers": 2,
         "layer_types": ["mamba", "attention"],
     },
+    "zamba2": {
+        "num_hidden_layers": 2, "layers_block_type": ["linear_attention", "hybrid"],
+        "n_mamba_heads": 4, "mamba_d_state": 8, "intermediate_size": 32, "num_mem_blocks": 1,
+    },
     "cosmos3_edge_text": {"rope_parameters": INTERLEAVED},
     "ernie4_5_vl_moe_text": {"moe_intermediate_size": [16, 16],
                              "rope_parameters": {"mrope_section": [3, 3, 2]}},
