@@ -210,6 +210,19 @@ LLAMA = {"model_type": "llama", "rope_theta": 1e4, "max_position_embeddings": 64
         ),
         ({"model_type": "mpt", "attn_config": {"alibi": False}}, "attn_config.alibi: False is not"),
         ({**LLAMA, 0: 1}, "config: has a field whose name is not text"),
+        ({**LLAMA, "rope_theta": [1e4]}, r"rope_theta: \(10000.0,\) is not of type float"),
+        (
+            {"model_type": "step3p5", "rope_theta": [1e4], "layer_types": ["full_attention"] * 2},
+            "rope_theta: has 1 numbers; layer_types has 2 layers",
+        ),
+        (
+            {
+                "model_type": "step3p5",
+                "rope_theta": [1.0, 2.0],
+                "layer_types": ["full_attention"] * 2,
+            },
+            "rope_theta: layers of type 'full_attention' have 1.0 and 2.0",
+        ),
         (
             {**LLAMA, "rope_scaling": {**LONG, "long_factor": [1.0] * 5000}, "head_dim": 8},
             "rope_scaling.long_factor: <tuple> has 5000 numbers; a head of 8 has 4 pairs",

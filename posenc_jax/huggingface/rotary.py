@@ -15,8 +15,8 @@ from posenc_jax.encodings.rotary_axes import Order
 from posenc_jax.encodings.rotary_scaling import louder, root_temperature
 from posenc_jax.encodings.rotation import Pairing
 from posenc_jax.huggingface import rotary_parts
-from posenc_jax.huggingface.fields import HEAD, HEADS, MOST_LAYERS, SHARES, WIDTH, Fields
-from posenc_jax.options import FieldError, choices_for, shown
+from posenc_jax.huggingface.fields import HEAD, HEADS, MOST_LAYERS, SHARES, WIDTH, Fields, Several
+from posenc_jax.options import FieldError, choices_for, shown, typed
 
 FULL, LOCAL, CHUNKED = "full_attention", "sliding_attention", "chunked_attention"
 NONE = "linear_attention"  # and other types of layers without attention
@@ -63,6 +63,7 @@ class Rotary(NamedTuple):
     by_layer:   the field with the base of each layer, 0 for layers that do not turn.
     scaled_by:  the field with the numbers of the layers whose rope is scaled; others have it plain.
     by_type:    `rope_parameters` of types of layers, where the config does not have them.
+    lists:      older files have the base and the share of each layer in lists.
     scaling:    `rope_parameters`, where the config does not have them.
     pattern:    the types of layers where the config does not have them: G for all tokens, L for a
                 window, N for no attention.
@@ -98,6 +99,7 @@ class Rotary(NamedTuple):
     by_layer: str = ""
     scaled_by: str = ""
     by_type: Mapping[str, Any] = {}
+    lists: bool = False
     scaling: Mapping[str, Any] = {}
     pattern: str = ""
     types: Mapping[str, str] = {}
@@ -121,6 +123,7 @@ def rotary(model: Rotary, config: Fields) -> Encoding:
     """The encoding of a rotary model, with windows, chunks and layers without positions where it
     has them.
     """
+    config = _from_lists(config) if model.lists else config
     neighbours = model.pairing == "interleaved"
     if "position_embedding_type" not in config.read:  # otherwise it chose this row
         config.check("position_embedding_type", "absolute", *(["rope_gptj"] if neighbours else []))
@@ -263,7 +266,8 @@ def _turned(model: Rotary, config: Fields, layer_type: str, layer: Turned) -> En
         )
         local = layer_type == LOCAL
         base = local_base if local else base
-    rope = _parameters(model, config, layer_type, scaled=not local)
+    scaled = not local or model.around > 0  # ModernBERT's dictionary is of both types of layers
+    rope = _parameters(model, config, layer_type, scaled)
     if rope is None:
         return Encoding()
     if (base := layer.base or rope.get("rope_theta", default=base)) is None:
@@ -326,6 +330,36 @@ def _turned(model: Rotary, config: Fields, layer_type: str, layer: Turned) -> En
         encoding = chain(encoding, stepped(growth, length, ahead=0))
     rope.refuse_unread(re.compile(""))
     return encoding
+
+
+def _from_lists(config: Fields) -> Fields:
+    """The fields with `rope_parameters` by type of layer in place of a number for all layers, or
+    of lists with one for each. `rope_scaling` beside them is of layers without a window.
+    """
+    names = {"rope_theta": "rope_theta", "partial_rotary_factors": SHARES[0]}
+    lists = {n: x for n in names if (x := config.fields.get(n)) is not None}
+    if not lists or config.fields.get("rope_parameters"):
+        return config
+    types = config.get("layer_types") or (FULL,)
+    by_type: dict[str, dict[str, Any]] = {layer_type: {} for layer_type in types}
+    for name, value in lists.items():
+        path = *config.path, name
+        value = value if isinstance(value, list | tuple) else [value] * len(types)
+        numbers = typed(path, Several, value)
+        if len(numbers) < len(types):
+            reason = f"has {len(numbers)} numbers; layer_types has {len(types)} layers"
+            raise FieldError(path, reason)
+        for layer_type, number in zip(types, numbers, strict=False):  # more are of other heads
+            if (first := by_type[layer_type].setdefault(names[name], number)) != number:
+                reason = f"layers of type {shown(layer_type)} have {first} and {number}"
+                raise FieldError(path, reason)
+    if FULL in by_type:
+        by_type[FULL] |= config.get("rope_scaling", default={})
+    config.read.update((*lists, "rope_scaling"))
+    others = {n: x for n, x in config.fields.items() if n not in (*lists, "rope_scaling")}
+    result = Fields({**others, "rope_parameters": by_type}, *config.path)
+    result.read, result.places = config.read, config.places
+    return result
 
 
 def _head(config: Fields) -> int | None:
