@@ -210,6 +210,18 @@ LLAMA = {"model_type": "llama", "rope_theta": 1e4, "max_position_embeddings": 64
         ),
         ({"model_type": "mpt", "attn_config": {"alibi": False}}, "attn_config.alibi: False is not"),
         ({**LLAMA, 0: 1}, "config: has a field whose name is not text"),
+        (
+            {"model_type": "pixtral", "rope_scaling": {"type": "linear", "factor": 4.0}},
+            "rope_scaling.type: 'linear' is not one of: 'axial', 'default'",
+        ),
+        (
+            {"model_type": "dinov3_vit", "rope_parameters": {"rope_theta": 100.0, "factor": 2.0}},
+            "rope_parameters.factor: 2.0 is not known for this model",
+        ),
+        (
+            {"model_type": "efficientloftr", "rope_scaling": {"type": "yarn", "factor": 2.0}},
+            "rope_scaling.type: 'yarn' is not one of: 'default'",
+        ),
         ({**LLAMA, "rope_theta": [1e4]}, r"rope_theta: \(10000.0,\) is not of type float"),
         (
             {"model_type": "step3p5", "rope_theta": [1e4], "layer_types": ["full_attention"] * 2},

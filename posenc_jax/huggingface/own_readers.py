@@ -11,7 +11,7 @@ from posenc_jax.encodings import input_codes as codes
 from posenc_jax.encodings import make
 from posenc_jax.encodings.by_layer import chunked
 from posenc_jax.huggingface.fields import POSITIONAL, Fields
-from posenc_jax.huggingface.rotary import Rotary, rope_dictionary, rotary
+from posenc_jax.huggingface.rotary import Rotary, rope_dictionary, rotary, unscaled_base
 from posenc_jax.huggingface.rotary_parts import mrope_by_channel
 from posenc_jax.huggingface.rows import Reader
 from posenc_jax.options import FieldError, shown
@@ -286,8 +286,6 @@ def joined(parts: list[Encoding]) -> Encoding:
 def _dinov3(config: Fields, side: int = 224) -> Encoding:
     """DINOv3's rope of a picture, of `side` pixels where the config does not say it."""
     image, patch = config.sizes("image_size", side), config.sizes("patch_size", 16)
-    rope = config.inside(rope_dictionary(config)[0])
-    rope.check("rope_type", "default")
     augmented = {
         "jitter": config.get("pos_embed_jitter", default=1.0),
         "rescale": config.get(
@@ -298,7 +296,7 @@ def _dinov3(config: Fields, side: int = 224) -> Encoding:
         "dinov3",
         rows=image[0] // patch[0],
         columns=image[1] // patch[1],
-        base=rope.get("rope_theta", default=config.get("rope_theta", default=100.0)),
+        base=unscaled_base(config, 100.0, "default"),
         **augmented,
     )
 

@@ -17,7 +17,7 @@ from posenc_jax.encodings.grids import Resize
 from posenc_jax.encodings.rotation import Turn
 from posenc_jax.huggingface.fields import Fields
 from posenc_jax.huggingface.own_readers import joined
-from posenc_jax.huggingface.rotary import rope_dictionary
+from posenc_jax.huggingface.rotary import unscaled_base
 from posenc_jax.huggingface.rotary_parts import paired_by_axis, rope_3d_by_channel
 from posenc_jax.huggingface.rows import Reader
 from posenc_jax.layout import Layout
@@ -117,9 +117,7 @@ def patches_of(
 
 def _base(config: Fields, default: float = 10_000.0) -> float:
     """The base of axial rope."""
-    rope = config.inside(rope_dictionary(config)[0])
-    rope.check("rope_type", "axial", "default")
-    return rope.get("rope_theta", default=config.get("rope_theta", default=default))
+    return unscaled_base(config, default, "axial", "default")
 
 
 def sam(image: int = 1024) -> Reader:

@@ -13,7 +13,7 @@ from posenc_jax.encodings.rotary_axes import turns_2d
 from posenc_jax.encodings.rotation import Turn
 from posenc_jax.heads import by_head, tell_heads
 from posenc_jax.huggingface.fields import POSITIONAL, Fields
-from posenc_jax.huggingface.rotary import FULL, LOCAL, rope_dictionary
+from posenc_jax.huggingface.rotary import FULL, LOCAL, rope_dictionary, unscaled_base
 from posenc_jax.huggingface.rotary_parts import on_channels, paired_across
 from posenc_jax.huggingface.rows import Reader
 from posenc_jax.options import FieldError, choices_for, shown
@@ -97,15 +97,14 @@ def _neomme(config: Fields) -> Encoding:
 
 def _efficient_loftr(config: Fields) -> Encoding:
     """EfficientLoFTR's rotation of neighbours by the row and by the column in turn."""
+    base = unscaled_base(config, 10_000.0, "default", reads=(SHARE,))
     rope = config.inside(rope_dictionary(config)[0])
-    rope.check("rope_type", "default")
     heads = config.get("num_attention_heads", default=8)
     for fields in (config, rope):  # here a number of heads, whose channels an axis has
         share = fields.fields.get(SHARE, heads / 2)
         fields.read.add(SHARE)
         if share != heads / 2:
             raise FieldError((*fields.path, SHARE), f"{shown(share)} is not half of {heads} heads")
-    base = rope.get("rope_theta", default=config.get("rope_theta", default=10_000.0))
     return over_heads(make("nd_rope", bases=(base,), order="alternate", pairing="interleaved"))
 
 

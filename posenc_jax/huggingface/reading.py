@@ -10,7 +10,7 @@ from posenc_jax.encoding import Encoding
 from posenc_jax.encodings import make
 from posenc_jax.huggingface.fields import POSITIONAL, Fields
 from posenc_jax.huggingface.own_readers import from_row
-from posenc_jax.huggingface.rotary import WITHOUT, Rotary, rope_dictionary, rotary
+from posenc_jax.huggingface.rotary import WITHOUT, Rotary, rotary, unscaled_base
 from posenc_jax.huggingface.rotary_parts import without_attention
 from posenc_jax.huggingface.rows import (
     Absent,
@@ -194,9 +194,7 @@ def _value(option: tuple[str, Any], config: Fields) -> Any:
     name, default = option
     if name != "rope_theta":
         return config.get(name, default=default)
-    rope = config.inside(rope_dictionary(config)[0])
-    rope.check("rope_type", "axial", "default")
-    return rope.get("rope_theta", default=config.get("rope_theta", default=default))
+    return unscaled_base(config, default, "axial", "default")
 
 
 def _switch(row: Switch, config: Fields) -> Answer:

@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -180,6 +180,23 @@ def rope_dictionary(config: Fields) -> tuple[str, Mapping[str, Any]]:
         reason = "is given beside rope_parameters; give all in one of them, and null for the other"
         raise FieldError((*config.path, "rope_scaling"), reason)
     return ("rope_scaling", older) if older else ("rope_parameters", newer)
+
+
+def unscaled_base(config: Fields, default: float, *types: str, reads: Sequence[str] = ()) -> float:
+    """The base of rope of a model that has no scalings of it.
+
+    types: the values of `rope_type` that say so.
+    reads: further fields that the model reads beside the base.
+
+    FieldError: another `rope_type`, or another field.
+    """
+    rope = config.inside(rope_dictionary(config)[0])
+    for name in ("rope_type", "type"):
+        rope.check(name, *types)
+    rope.read.update(reads)
+    base = rope.get("rope_theta", default=config.get("rope_theta", default=default))
+    rope.refuse_unread(re.compile(""))
+    return base
 
 
 def _window(model: Rotary, config: Fields) -> int:
