@@ -11,7 +11,8 @@ from posenc_jax.encodings import input_codes as codes
 from posenc_jax.encodings import make
 from posenc_jax.encodings.by_layer import chunked
 from posenc_jax.huggingface.fields import POSITIONAL, Fields
-from posenc_jax.huggingface.rotary import Rotary, rope_dictionary, rotary, unscaled_base
+from posenc_jax.huggingface.rope_fields import rope_dictionary, unscaled_base
+from posenc_jax.huggingface.rotary import Rotary, rotary
 from posenc_jax.huggingface.rotary_parts import mrope_by_channel
 from posenc_jax.huggingface.rows import Reader
 from posenc_jax.options import FieldError, shown

@@ -17,7 +17,7 @@ from posenc_jax.encodings.grids import Resize
 from posenc_jax.encodings.rotation import Turn
 from posenc_jax.huggingface.fields import Fields
 from posenc_jax.huggingface.own_readers import joined
-from posenc_jax.huggingface.rotary import unscaled_base
+from posenc_jax.huggingface.rope_fields import unscaled_base
 from posenc_jax.huggingface.rotary_parts import paired_by_axis, rope_3d_by_channel
 from posenc_jax.huggingface.rows import Reader
 from posenc_jax.layout import Layout

@@ -13,7 +13,7 @@ from posenc_jax.encodings.rotary_axes import turns_2d
 from posenc_jax.encodings.rotation import Turn
 from posenc_jax.heads import by_head, tell_heads
 from posenc_jax.huggingface.fields import POSITIONAL, Fields
-from posenc_jax.huggingface.rotary import FULL, LOCAL, rope_dictionary, unscaled_base
+from posenc_jax.huggingface.rope_fields import FULL, LOCAL, rope_dictionary, unscaled_base
 from posenc_jax.huggingface.rotary_parts import on_channels, paired_across
 from posenc_jax.huggingface.rows import Reader
 from posenc_jax.options import FieldError, choices_for, shown

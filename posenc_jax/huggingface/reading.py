@@ -10,7 +10,8 @@ from posenc_jax.encoding import Encoding
 from posenc_jax.encodings import make
 from posenc_jax.huggingface.fields import POSITIONAL, Fields
 from posenc_jax.huggingface.own_readers import from_row
-from posenc_jax.huggingface.rotary import WITHOUT, Rotary, rotary, unscaled_base
+from posenc_jax.huggingface.rope_fields import unscaled_base
+from posenc_jax.huggingface.rotary import WITHOUT, Rotary, rotary
 from posenc_jax.huggingface.rotary_parts import without_attention
 from posenc_jax.huggingface.rows import (
     Absent,

@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -15,10 +15,10 @@ from posenc_jax.encodings.rotary_axes import Order
 from posenc_jax.encodings.rotary_scaling import louder, root_temperature
 from posenc_jax.encodings.rotation import Pairing
 from posenc_jax.huggingface import rotary_parts
-from posenc_jax.huggingface.fields import HEAD, HEADS, MOST_LAYERS, SHARES, WIDTH, Fields, Several
-from posenc_jax.options import FieldError, choices_for, shown, typed
+from posenc_jax.huggingface.fields import HEAD, HEADS, MOST_LAYERS, SHARES, WIDTH, Fields
+from posenc_jax.huggingface.rope_fields import CHUNKED, FULL, LOCAL, from_lists, rope_dictionary
+from posenc_jax.options import FieldError, choices_for, shown
 
-FULL, LOCAL, CHUNKED = "full_attention", "sliding_attention", "chunked_attention"
 NONE = "linear_attention"  # and other types of layers without attention
 TYPES = "default", "linear", "dynamic", "yarn", "longrope", "llama3", "proportional"
 # Other names of these.
@@ -123,7 +123,7 @@ def rotary(model: Rotary, config: Fields) -> Encoding:
     """The encoding of a rotary model, with windows, chunks and layers without positions where it
     has them.
     """
-    config = _from_lists(config) if model.lists else config
+    config = from_lists(config) if model.lists else config
     neighbours = model.pairing == "interleaved"
     if "position_embedding_type" not in config.read:  # otherwise it chose this row
         config.check("position_embedding_type", "absolute", *(["rope_gptj"] if neighbours else []))
@@ -168,35 +168,6 @@ def rotary(model: Rotary, config: Fields) -> Encoding:
     rows = rows[: next(filter(repeats, range(1, period + 1)))]
     by_row = {row: layer(*row) for row in dict.fromkeys(rows)}
     return by_row[rows[0]] if len(by_row) == 1 else per_layer([by_row[row] for row in rows])
-
-
-def rope_dictionary(config: Fields) -> tuple[str, Mapping[str, Any]]:
-    """The name and the content of the field with the options of rope.
-
-    FieldError: a file with both names, of which transformers reads the older one alone.
-    """
-    older, newer = (config.get(name, default={}) for name in ("rope_scaling", "rope_parameters"))
-    if older and newer:
-        reason = "is given beside rope_parameters; give all in one of them, and null for the other"
-        raise FieldError((*config.path, "rope_scaling"), reason)
-    return ("rope_scaling", older) if older else ("rope_parameters", newer)
-
-
-def unscaled_base(config: Fields, default: float, *types: str, reads: Sequence[str] = ()) -> float:
-    """The base of rope of a model that has no scalings of it.
-
-    types: the values of `rope_type` that say so.
-    reads: further fields that the model reads beside the base.
-
-    FieldError: another `rope_type`, or another field.
-    """
-    rope = config.inside(rope_dictionary(config)[0])
-    for name in ("rope_type", "type"):
-        rope.check(name, *types)
-    rope.read.update(reads)
-    base = rope.get("rope_theta", default=config.get("rope_theta", default=default))
-    rope.refuse_unread(re.compile(""))
-    return base
 
 
 def _window(model: Rotary, config: Fields) -> int:
@@ -347,36 +318,6 @@ def _turned(model: Rotary, config: Fields, layer_type: str, layer: Turned) -> En
         encoding = chain(encoding, stepped(growth, length, ahead=0))
     rope.refuse_unread(re.compile(""))
     return encoding
-
-
-def _from_lists(config: Fields) -> Fields:
-    """The fields with `rope_parameters` by type of layer in place of a number for all layers, or
-    of lists with one for each. `rope_scaling` beside them is of layers without a window.
-    """
-    names = {"rope_theta": "rope_theta", "partial_rotary_factors": SHARES[0]}
-    lists = {n: x for n in names if (x := config.fields.get(n)) is not None}
-    if not lists or config.fields.get("rope_parameters"):
-        return config
-    types = config.get("layer_types") or (FULL,)
-    by_type: dict[str, dict[str, Any]] = {layer_type: {} for layer_type in types}
-    for name, value in lists.items():
-        path = *config.path, name
-        value = value if isinstance(value, list | tuple) else [value] * len(types)
-        numbers = typed(path, Several, value)
-        if len(numbers) < len(types):
-            reason = f"has {len(numbers)} numbers; layer_types has {len(types)} layers"
-            raise FieldError(path, reason)
-        for layer_type, number in zip(types, numbers, strict=False):  # more are of other heads
-            if (first := by_type[layer_type].setdefault(names[name], number)) != number:
-                reason = f"layers of type {shown(layer_type)} have {first} and {number}"
-                raise FieldError(path, reason)
-    if FULL in by_type:
-        by_type[FULL] |= config.get("rope_scaling", default={})
-    config.read.update((*lists, "rope_scaling"))
-    others = {n: x for n, x in config.fields.items() if n not in (*lists, "rope_scaling")}
-    result = Fields({**others, "rope_parameters": by_type}, *config.path)
-    result.read, result.places = config.read, config.places
-    return result
 
 
 def _head(config: Fields) -> int | None:

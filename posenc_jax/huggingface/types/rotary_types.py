@@ -3,7 +3,8 @@
 from typing import Any
 
 from posenc_jax.huggingface.own_readers import ERNIE, FALCON_ALIBI, HUNYUAN_VL, MISTRAL_LARGE4
-from posenc_jax.huggingface.rotary import FULL, LOCAL, Rotary
+from posenc_jax.huggingface.rope_fields import FULL, LOCAL
+from posenc_jax.huggingface.rotary import Rotary
 from posenc_jax.huggingface.rows import (
     PAD,
     Absent,
