@@ -9,11 +9,15 @@ import collections
 import json
 import pathlib
 import sys
+from collections.abc import Collection, Iterator
+from typing import Any, NamedTuple
 
 sys.path.insert(0, str(pathlib.Path(__file__).parents[1]))  # the package need not be installed
 
 from posenc_jax import Encoding, parts_from_huggingface
-from posenc_jax.huggingface.rows import Answer
+from posenc_jax.huggingface.reading import row_of
+from posenc_jax.huggingface.rows import Answer, Parts, Seq2Seq
+from posenc_jax.huggingface.types import ROWS
 
 ROOT = pathlib.Path(__file__).parents[1]
 FROZEN = ROOT / "tests" / "goldens" / "huggingface"
@@ -31,6 +35,8 @@ WORDS = {
     "stepped": "logits that grow",
     "chunked": "chunks",
     "sharper": "temperature",
+    "gated_tile": "table of tiles with a gate",
+    "gated_tiles": "tables of tiles and patches with gates",
     "on_first_head": "first head alone",
     "values_too": "values too",
     "backwards": "the other way",
@@ -41,6 +47,7 @@ WORDS = {
     "segment_buckets": "buckets of segments",
     "inside_scale": "inside the scale",
     "over_root_width": "over the root of the width",
+    "unscaled": "no positions, logits without a scale",
     "with_factors": "learned factors of frequencies",
     "louder_by_count": "logits that grow with the keys",
     "on_axes": "",
@@ -85,47 +92,157 @@ def mechanism(answer: Answer) -> str:
     return text.replace("by layer:,", "by layer:")
 
 
-def proofs() -> dict[str, str]:
-    """How the row of a type is proved, by one letter."""
-    read = lambda name: json.loads((FROZEN / name).read_text())
-    added = lambda: read("inputs.json") + read("pictures.json") + read("codes.json")
-    return {
-        **dict.fromkeys(read("tables.json"), "s"),
-        **{note["type"]: "i" for note in added()},
-        **{note["type"]: "m" for note in read("proofs.json") + read("scores.json")},
-    }
+class Proof(NamedTuple):
+    """How the row of a part is proved: a letter, and the largest error; None for shapes."""
+
+    letter: str
+    error: float | None
+
+
+class Part(NamedTuple):
+    """A part of a type.
+
+    name:    "" for the whole of a model of one part.
+    type:    whose row it has, "" for one of its own.
+    """
+
+    name: str
+    type: str
+    answer: Answer
+    proof: Proof | None
+
+
+def stored(name: str) -> Any:
+    return json.loads((FROZEN / f"{name}.json").read_text())
+
+
+def proved_part(note: dict[str, Any]) -> tuple[str, str]:
+    """The type and the part that a note proves."""
+    config, part = note["config"], note.get("part")
+    answers = parts_from_huggingface(config)
+    if isinstance(row_of(config["model_type"], ROWS), Seq2Seq) and {*answers} == {""}:
+        part = "decoder" if config.get("is_decoder") else "encoder"
+    elif part not in answers:  # the proof is of the first that has an encoding
+        part = next(name for name, answer in answers.items() if isinstance(answer, Encoding))
+    return config["model_type"], part
+
+
+def proofs() -> dict[tuple[str, str], Proof]:
+    """How each part of a type is proved, by (type, part)."""
+    marked = {(kind, ""): Proof("s", None) for kind in stored("tables")}
+    for letter, names in (("i", ("inputs", "pictures", "codes")), ("m", ("scores", "proofs"))):
+        errors = collections.defaultdict(list)
+        for note in (note for name in names for note in stored(name)):
+            errors[proved_part(note)].append(note["error"])
+        marked |= {part: Proof(letter, max(several)) for part, several in errors.items()}
+    for note in stored("models"):  # whole models, whose error the tests bound
+        marked[proved_part(note)] = Proof("m", 1e-5)
+    return marked
+
+
+def parts_of(kind: str, marked: dict[tuple[str, str], Proof], known: Collection[str]) -> list[Part]:
+    """The parts of a type at its defaults; a part that is several itself is one of its type.
+
+    known: the types that have a file.
+    """
+    row, answers = row_of(kind, ROWS), parts_from_huggingface({"model_type": kind})
+    types = row.types if isinstance(row, Parts) else {}
+    parts = []
+    for name, type_ in types.items():
+        type_name = type_ if isinstance(type_, str) else type_.type
+        if type_name in known:
+            inner = [key for key in answers if key == name or key.startswith(f"{name}.")]
+            parts.append(Part(name, type_name, answers.get(name, ", ".join(inner)), None))
+        else:  # a type of a part alone, which no file has
+            parts.append(Part(name, "", answers[name], marked.get((kind, name))))
+    for name in row.own if isinstance(row, Parts) else answers:
+        parts.append(Part(name, "", answers[name], marked.get((kind, name))))
+    return parts
+
+
+def entries() -> dict[str, list[Part]]:
+    """The parts of every type."""
+    marked, kinds = proofs(), stored("types")
+    return {kind: parts_of(kind, marked, kinds) for kind in kinds}
 
 
 def page() -> str:
     """The generated part of the page."""
-    marks, groups = proofs(), collections.defaultdict(list)
-    parts, counts = collections.defaultdict(list), collections.Counter()
-    for kind in json.loads((FROZEN / "types.json").read_text()):
-        answers = parts_from_huggingface({"model_type": kind})
-        if set(answers) == {""}:
-            answer = answers[""]
-            has = isinstance(answer, Encoding)
-            mark = marks.get(kind) if has else None
-            groups[not has, mechanism(answer)].append(f"{kind} ({mark})" if mark else kind)
-            counts[mark or ("read" if has else "reason")] += 1
-        else:
-            parts[", ".join(answers)].append(kind)
-    encodings = sum(counts.values()) - counts["reason"]
-    lines = [
-        f"{encodings} types have an encoding: {counts['m']} are proved by a small model (m), "
-        f"{counts['i']} by the rows that",
-        f"it adds at its input (i), {counts['s']} by the shape of its table (s); "
-        f"{counts['read']} are read from the code alone.",
-        f"{counts['reason']} have a reason, {sum(map(len, parts.values()))} have several parts.",
-    ]
+    groups, of_several = collections.defaultdict(list), collections.defaultdict(list)
+    counts = {False: collections.Counter(), True: collections.Counter()}  # whole types, and parts
+    for kind, parts in entries().items():
+        several = len(parts) > 1 or parts[0].name != ""
+        if several:
+            of_several[", ".join(part.name for part in parts)].append(kind)
+        for part in parts:
+            if part.type:
+                continue
+            has = isinstance(part.answer, Encoding)
+            mark = part.proof.letter if has and part.proof else ""
+            name = f"{kind}: {part.name}" if several else kind
+            groups[not has, mechanism(part.answer)].append(f"{name} ({mark})" if mark else name)
+            counts[several][mark or ("read" if has else "reason")] += 1
+    lines = [*summary(counts, sum(map(len, of_several.values())))]
     for reasons, title in ((False, "Encodings"), (True, "Reasons")):
         lines += [f"\n## {title}\n", "| what | types |", "|---|---|"]
         rows = sorted((key, kinds) for key, kinds in groups.items() if key[0] is reasons)
         lines += [f"| {key[1]} | {', '.join(sorted(kinds))} |" for key, kinds in rows]
-    lines += ["\n## Models of several parts\n", "A part has the row of its own type.\n"]
+    lines += ["\n## Models of several parts\n"]
+    lines += ["A part has the row of its own type, or is in the tables above as `TYPE: PART`.\n"]
     lines += ["| parts | types |", "|---|---|"]
-    lines += [f"| {names} | {', '.join(kinds)} |" for names, kinds in sorted(parts.items())]
+    lines += [f"| {names} | {', '.join(kinds)} |" for names, kinds in sorted(of_several.items())]
     return "\n".join(lines) + "\n"
+
+
+def summary(counts: dict[bool, collections.Counter], several: int) -> Iterator[str]:
+    """Sentences of how many types have an encoding, and how they are proved."""
+    whole, parts = counts[False], counts[True]
+    encodings = {side: counts[side].total() - counts[side]["reason"] for side in counts}
+    yield f"{encodings[False]} types have an encoding: {whole['m']} are proved by a small model"
+    yield f"(m), {whole['i']} by what it adds at its input (i), {whole['s']} by the shape of its"
+    yield f"table (s); {whole['read']} are read from the code alone."
+    yield f"{whole['reason']} have a reason, {several} have several parts: {encodings[True]} parts"
+    yield f"have an encoding and no type of their own, {parts['m']} (m), {parts['i']} (i),"
+    yield f"{parts['read']} read; {parts['reason']} have a reason."
+
+
+PROVED = {
+    "m": "a small model of transformers attends alike",
+    "i": "a small model of transformers adds the same at its input",
+    "s": "its table has the shape of the model's",
+}
+
+
+def every_type() -> str:
+    """The page of the site that has a section for each type, which its search finds."""
+    lines = ["---", "hide: [toc]", "---", "# Every released architecture\n"]
+    lines += [
+        "What the default config of each type of transformers says of positions: in words, in "
+    ]
+    lines += ["our methods and options, and how it is proved. [More](architectures.md).\n"]
+    for kind, parts in sorted(entries().items(), key=lambda entry: entry[0].lower()):
+        lines += [f"## {kind} {{ #{anchor(kind)} }}\n"]
+        lines += [f"- {said_of(part)}" for part in parts]
+        lines += [""]
+    return "\n".join(lines)
+
+
+def said_of(part: Part) -> str:
+    """A line of a part: what it does, our name and options, how it is proved."""
+    name = f"`{part.name}`: " if part.name else ""
+    if part.type:
+        return f"{name}as [{part.type}](#{anchor(part.type)})"
+    if isinstance(part.answer, str):
+        return f"{name}{part.answer}"
+    proof = "read from the code" if part.proof is None else PROVED[part.proof.letter]
+    if part.proof is not None and part.proof.error is not None:
+        proof += f", error {part.proof.error:.0e}" if part.proof.error else ", error 0"
+    return f"{name}{mechanism(part.answer)}. `{part.answer!r}`. Proof: {proof}"
+
+
+def anchor(kind: str) -> str:
+    """The anchor of a type on the page of every type."""
+    return "type-" + kind.replace(".", "-").lower()
 
 
 def main() -> None:

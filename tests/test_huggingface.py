@@ -2,6 +2,7 @@
 
 import functools
 import json
+import random
 
 import jax
 import jax.numpy as jnp
@@ -208,6 +209,61 @@ LLAMA = {"model_type": "llama", "rope_theta": 1e4, "max_position_embeddings": 64
             "'relative_key' is not",
         ),
         ({"model_type": "mpt", "attn_config": {"alibi": False}}, "attn_config.alibi: False is not"),
+        ({**LLAMA, 0: 1}, "config: has a field whose name is not text"),
+        (
+            {"model_type": "pixtral", "rope_scaling": {"type": "linear", "factor": 4.0}},
+            "rope_scaling.type: 'linear' is not one of: 'axial', 'default'",
+        ),
+        (
+            {"model_type": "dinov3_vit", "rope_parameters": {"rope_theta": 100.0, "factor": 2.0}},
+            "rope_parameters.factor: 2.0 is not known for this model",
+        ),
+        (
+            {"model_type": "efficientloftr", "rope_scaling": {"type": "yarn", "factor": 2.0}},
+            "rope_scaling.type: 'yarn' is not one of: 'default'",
+        ),
+        ({**LLAMA, "rope_theta": [1e4]}, r"rope_theta: \(10000.0,\) is not of type float"),
+        (
+            {"model_type": "step3p5", "rope_theta": [1e4], "layer_types": ["full_attention"] * 2},
+            "rope_theta: has 1 numbers; layer_types has 2 layers",
+        ),
+        (
+            {
+                "model_type": "step3p5",
+                "rope_theta": [1.0, 2.0],
+                "layer_types": ["full_attention"] * 2,
+            },
+            "rope_theta: layers of type 'full_attention' have 1.0 and 2.0",
+        ),
+        (
+            {**LLAMA, "rope_scaling": {**LONG, "long_factor": [1.0] * 5000}, "head_dim": 8},
+            "rope_scaling.long_factor: <tuple> has 5000 numbers; a head of 8 has 4 pairs",
+        ),
+        ({"model_type": "vit", "patch_size": []}, r"patch_size: \(\) is not 2 numbers from 1"),
+        ({"model_type": "vit", "image_size": [0, 224]}, r"image_size: \(0, 224\) is not 2 numbers"),
+        ({"model_type": "radio", "patch_size": [1, 2]}, "patch_size: 1 x 2 is no square"),
+        ({"model_type": "vivit", "tubelet_size": [2, 16]}, r"tubelet_size: \(2, 16\) is not 3 num"),
+        (
+            {"model_type": "sam2_hiera_det_model", "window_size_per_stage": []},
+            r"window_size_per_stage: \(\) is not 4 numbers",
+        ),
+        ({"model_type": "levit", "depths": [4, 10**9]}, r"depths: \(4, 1000000000\) is not layers"),
+        (
+            {"model_type": "swinv2", "pretrained_window_sizes": [0]},
+            r"pretrained_window_sizes: \(0,\) has not a number for each of 4 stages",
+        ),
+        (
+            {"model_type": "ernie4_5_vl_moe_text", "rope_parameters": {"mrope_section": [9, 9]}},
+            r"rope_parameters.mrope_section: \(9, 9\) is not 3 numbers",
+        ),
+        (
+            {
+                "model_type": "granitemoehybrid",
+                "position_embedding_type": "rope",
+                "layer_types": [],
+            },
+            r"layer_types: \(\) names no layer",
+        ),
         (
             {"model_type": "deberta-v2", "relative_attention": True, "pos_att_type": ["c2p"]},
             "pos_att_type:.* only c2p and p2c together",
@@ -269,6 +325,47 @@ def test_a_wrong_value_of_any_field_is_an_encoding_or_one_line(case):
     assert not [line for line in lines if "\n" in line or len(line) > 1000]
     assert not [line for line in lines if line.startswith("encoding.")], "names a field of theirs"
     assert len(lines) > len(WRONG), "control: some are seen"
+
+
+DEFAULTS = json.loads((FOLDER / "types.json").read_text())
+LISTS = [], [0], [3, 0], [1, 2, 3], [10**9] * 4, [None], ["full_attention"], "full_attention", None
+ROPES = (
+    LLAMA3, LONG, {"rope_type": "yarn", "factor": 4.0}, {"full_attention": {"rope_theta": 1e6}},
+    {"full_attention": None, "sliding_attention": {}}, {"rope_type": ["yarn"]},
+    {"mrope_section": [16, 24, 24], "type": "mrope"}, {"rope_type": "dynamic", "factor": 1e300},
+)  # fmt: skip
+
+
+def damaged(config, rng):
+    """The config with one to three fields, at any depth, replaced, removed or added."""
+    for _ in range(rng.randint(1, 3)):
+        if (inner := rng.choice([*config.values(), None])) and isinstance(inner, dict):
+            name = next(name for name, value in config.items() if value is inner)
+            config = {**config, name: damaged(inner, rng)}
+            continue
+        name = rng.choice([*config, *config, *TYPES, "rope_parameters", "layer_types", "sliding_x"])
+        config = {**config, name: rng.choice([*WRONG, *LISTS, *ROPES])}
+        if rng.random() < 0.1:
+            del config[name]
+    return config
+
+
+@pytest.mark.filterwarnings("ignore:overflow encountered")  # of frequencies of a tiny base
+@pytest.mark.thorough(after=1)
+@pytest.mark.parametrize("seed", range(4))
+def test_damaged_configs_of_any_type_are_encodings_or_one_line(seed):
+    rng, lines, encodings = random.Random(seed), [], 0
+    for kind in rng.sample([*DEFAULTS], len(DEFAULTS)) * 2:
+        config = damaged({**DEFAULTS[kind], "model_type": kind}, rng)
+        try:
+            answers = parts_from_huggingface(config).values()
+            encodings += any(isinstance(answer, Encoding) for answer in answers)
+            lines += [answer for answer in answers if isinstance(answer, str)]
+        except FieldError as error:
+            lines.append(str(error))
+    assert not [line for line in lines if "\n" in line or len(line) > 1000]
+    assert not [line for line in lines if line.startswith("encoding.")], "names a field of theirs"
+    assert min(encodings, len(lines)) > 300, "control: some are read, some are not"
 
 
 HEADED = {**LLAMA, "head_dim": 8}

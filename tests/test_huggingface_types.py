@@ -831,6 +831,11 @@ LLAMA4 = {
 }  # fmt: skip
 KIMI = {"type": "yarn", "factor": 32.0, "original_max_position_embeddings": 4096, "beta_fast": 1.0,
         "beta_slow": 1.0, "mscale": 1.0, "mscale_all_dim": 1.0}  # fmt: skip
+CHUNKS = {"chunk_size": 10, "local_size": 3, "original_max_position_embeddings": 12}
+LLAMA3 = {"rope_type": "llama3", "factor": 2.0, "original_max_position_embeddings": 131_072,
+          "low_freq_factor": 1.0, "high_freq_factor": 32.0}  # fmt: skip
+PHI_MOE = {"type": "longrope", "short_factor": [1.0] * 8, "long_factor": [2.0] * 8,
+           "short_mscale": 1.2, "long_mscale": 1.5}  # fmt: skip
 MINIMAX_M2 = {"model_type": "minimax_m2", "head_dim": 128, "rope_theta": 5_000_000,
               "hidden_size": 3072, "num_attention_heads": 48}  # fmt: skip
 
@@ -873,6 +878,76 @@ MINIMAX_M2 = {"model_type": "minimax_m2", "head_dim": 128, "rope_theta": 5_000_0
              "layer_types": [*["sliding_attention"] * 3, "full_attention"] * 8,
              "rope_parameters": {"rope_type": "default", "rope_theta": 50_000}},
             id="command-r7b",
+        ),
+        # as Command R7B, with the types of its layers and fields that say them again
+        pytest.param(
+            {"model_type": "cohere2", "position_embedding_type": "rope_gptj", "rotary_pct": 1.0,
+             "head_dim": 128, "rope_theta": 50_000, "sliding_window": 4096, "layer_switch": 4,
+             "sliding_window_pattern": 4, "order_of_interleaved_layers": "local_attn_first",
+             "layer_types": [*["sliding_attention"] * 3, "full_attention"] * 9},
+            {"model_type": "cohere2", "head_dim": 128, "sliding_window": 4096,
+             "layer_types": [*["sliding_attention"] * 3, "full_attention"] * 9,
+             "rope_parameters": {"rope_type": "default", "rope_theta": 50_000}},
+            id="tiny-aya",
+        ),
+        pytest.param(
+            {"model_type": "qwen2", **WIDE, "rope_theta": 1e7, "use_sliding_window": False,
+             "sliding_window": 32_768, "max_window_layers": 28,
+             "dual_chunk_attention_config": CHUNKS},
+            {"model_type": "qwen2", **WIDE, "dual_chunk_attention_config": CHUNKS,
+             "rope_parameters": {"rope_type": "default", "rope_theta": 1e7}},
+            id="qwen2.5-1m",
+        ),
+        pytest.param(
+            {"model_type": "qwen2_5_vl_text", **WIDE, "rope_theta": 1e6,
+             "rope_scaling": {**YARN, "mrope_section": [2, 3, 3]}},
+            {"model_type": "qwen2_5_vl_text", **WIDE, "rope_parameters": {
+                **YARN, "rope_type": "yarn", "rope_theta": 1e6, "mrope_section": [2, 3, 3]}},
+            id="qwen2.5-vl-yarn",
+        ),
+        pytest.param(
+            {"model_type": "phimoe", **WIDE, "rope_theta": 1e4, "max_position_embeddings": 64,
+             "original_max_position_embeddings": 8, "sliding_window": 64, "rope_scaling": PHI_MOE},
+            {"model_type": "phimoe", **WIDE, "max_position_embeddings": 64, "sliding_window": 64,
+             "rope_parameters": {**PHI_MOE, "rope_type": "longrope", "rope_theta": 1e4,
+                                 "original_max_position_embeddings": 8}},
+            id="phi-3.5-moe",
+        ),
+        pytest.param(
+            {"model_type": "granitemoehybrid", "position_embedding_type": "rope",
+             "rope_theta": 10_000_000, "rope_scaling": None, "layer_types": ["attention"] * 40},
+            {"model_type": "granitemoehybrid", "position_embedding_type": "rope",
+             "layer_types": ["full_attention"] * 40,
+             "rope_parameters": {"rope_type": "default", "rope_theta": 10_000_000}},
+            id="granite-4-micro",
+        ),
+        pytest.param(
+            {"model_type": "step3p5", "rope_theta": [5e6, 1e4, 1e4, 1e4] * 3, "sliding_window": 512,
+             "partial_rotary_factors": [0.5, 1.0, 1.0, 1.0] * 3, "use_rope_layers": [],
+             "layer_types": ["full_attention", *["sliding_attention"] * 3] * 2,
+             "rope_scaling": LLAMA3, "yarn_only_types": ["full_attention"]},
+            {"model_type": "step3p5", "sliding_window": 512,
+             "layer_types": ["full_attention", *["sliding_attention"] * 3] * 2,
+             "rope_parameters": {
+                 "full_attention": {**LLAMA3, "rope_theta": 5e6, "partial_rotary_factor": 0.5},
+                 "sliding_attention": {"rope_type": "default", "rope_theta": 1e4,
+                                       "partial_rotary_factor": 1.0}}},
+            id="step-3.5",
+        ),
+        pytest.param(
+            {"model_type": "modernbert", **WIDE, "global_rope_theta": 160_000.0,
+             "local_rope_theta": 10_000.0, "rope_scaling": {"rope_type": "linear", "factor": 4.0}},
+            {"model_type": "modernbert", **WIDE, "rope_parameters": {
+                "sliding_attention": {"rope_type": "linear", "factor": 4.0, "rope_theta": 1e4},
+                "full_attention": {"rope_type": "linear", "factor": 4.0, "rope_theta": 1.6e5}}},
+            id="modernbert-with-scaling",
+        ),
+        pytest.param(
+            {"model_type": "zamba2", **WIDE, "use_mem_rope": True, "rope_theta": 10_000,
+             "use_long_context": False},
+            {"model_type": "zamba2", **WIDE, "use_mem_rope": True,
+             "rope_parameters": {"rope_type": "default", "rope_theta": 10_000}},
+            id="zamba2",
         ),
         pytest.param(
             {"model_type": "llama4_text", "head_dim": 128, "rope_theta": 500_000.0,
@@ -934,7 +1009,7 @@ def test_files_of_transformers_4_and_5_say_the_same(older, newer):
         "rope_parameters": None,
         "rope_scaling": scaled or None,
     }
-    if older["model_type"] not in ("gptj",):
+    if older["model_type"] not in ("gptj", "modernbert"):  # whose base is in other fields
         assert layers(from_huggingface(changed)) != layers(from_huggingface(newer)), "control"
 
 
@@ -945,6 +1020,32 @@ def test_mpt_storywriter_and_roberta():
     assert repr(from_huggingface(roberta)) == "from_row(learned(length=514), 2)"
     other = from_huggingface({**roberta, "pad_token_id": 0})
     assert repr(other) == "from_row(learned(length=514), 1)"
+
+
+@pytest.mark.parametrize(
+    ("config", "reason"),
+    [
+        ({"model_type": "wav2vec2"},
+         "adds gelu(conv(x)) to its hidden states x, by a convolution over 128 steps in 16 groups "
+         "of channels, which stays with the model"),
+        ({"model_type": "hubert", "conv_pos_batch_norm": True, "num_conv_pos_embeddings": 64},
+         "adds gelu(conv(batch_norm(x))) to its hidden states x, by a convolution over 64 steps in "
+         "16 groups of channels, which stays with the model"),
+        ({"model_type": "data2vec-audio"},
+         "adds gelu(norm(conv(x))), 5 of these in turn, to its hidden states x, by a convolution "
+         "over 19 steps in 16 groups of channels, which stays with the model"),
+        ({"model_type": "sew", "squeeze_factor": 4},
+         "adds gelu(conv(x)) to its hidden states x, by a convolution over 128 steps in 16 groups "
+         "of channels, every 4 steps, which stays with the model"),
+    ],
+)  # fmt: skip
+def test_convolutions_over_time_are_a_reason_with_their_sizes(config, reason):
+    assert parts_from_huggingface(config) == {"": reason}
+    with pytest.raises(FieldError, match=f"{config['model_type']!r} adds gelu"):
+        from_huggingface(config)
+    wrong = {**config, "num_conv_pos_embedding_groups": 0}
+    with pytest.raises(FieldError, match="num_conv_pos_embedding_groups: 0 must be 1 or more"):
+        parts_from_huggingface(wrong)
 
 
 def test_rows_name_types_that_exist():
@@ -976,6 +1077,15 @@ def test_chains_and_layers_of_this_file_compare():
             {"model_type": "fastspeech2_conformer_with_hifigan", "vocoder_config": {}},
         ),
         ({"model_type": "hifigan"}, {"model_type": "speecht5_hifigan"}),
+        # an empty list of layers says nothing
+        ({"model_type": "inkling2_text", "layer_types": []}, {"model_type": "inkling2_text"}),
+        ({"model_type": "gpt_neo", "attention_layers": []}, {"model_type": "gpt_neo"}),
+        ({"model_type": "neomme", "layer_types": []}, {"model_type": "neomme"}),
+        ({"model_type": "radio", "patch_size": [16, 16]}, {"model_type": "radio"}),
+        (
+            {"model_type": "step3p5", "rope_theta": 5e6},
+            {"model_type": "step3p5", "rope_parameters": {"full_attention": {"rope_theta": 5e6}}},
+        ),
         ({"model_type": "reformer", "local_attention_probs_dropout_prob": 0.05},
          {"model_type": "reformer"}),
         ({"model_type": "muse_spark_vision", "layer_types": ["window_attention"] * 4},

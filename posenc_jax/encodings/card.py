@@ -20,7 +20,7 @@ import jax
 
 from posenc_jax import registry
 from posenc_jax.encoding import Encoding
-from posenc_jax.options import Bound, FieldError, checked_all, parameters
+from posenc_jax.options import Bound, FieldError, checked_all, parameters, shown
 from posenc_jax.options import Count as Count
 from posenc_jax.recipes import Recipe, with_recipe
 
@@ -163,7 +163,7 @@ def register(*, kind: Kind, formula: str, paper: str, **fields: Any) -> Callable
 def require(ok: bool, option: str, value: Any, rule: str) -> None:
     """Raises a FieldError that names the option, its value and the rule, unless `ok`."""
     if not ok:
-        raise FieldError(("encoding", option), f"{value!r} {rule}")
+        raise FieldError(("encoding", option), f"{shown(value)} {rule}")
 
 
 def three(option: str, numbers: tuple[int, ...], unit: str) -> None:

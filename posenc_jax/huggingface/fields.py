@@ -25,7 +25,8 @@ HEADS = "num_attention_heads", "n_head", "n_heads", "num_heads"
 LAYERS = "num_hidden_layers", "n_layer", "n_layers", "num_layers"
 HEAD = "head_dim", "d_kv"
 
-Layers = Annotated[int, Bound(1, 4096)]  # a list is made with an entry for each
+MOST_LAYERS = 4096  # a list is made with an entry for each
+Layers = Annotated[int, Bound(1, MOST_LAYERS)]
 Size = Annotated[int, Bound(1, 2**24)]
 Whole = Annotated[int, Bound(0)]
 Positive = Annotated[float, Bound()]
@@ -195,6 +196,10 @@ TYPES: dict[str, Any] = {
     "rotary_embedding_base": Positive,
     "num_conv_pos_embeddings": Count,
     "num_conv_pos_embedding_groups": Count,
+    "conv_pos_batch_norm": bool,
+    "conv_pos_kernel_size": Count,
+    "feat_extract_activation": str,
+    "squeeze_factor": Count,
     "num_hash_buckets": Count,
     "pad_token_id": Whole,
     "rotary_value": bool,
@@ -309,6 +314,8 @@ class Fields:
 
     def __init__(self, fields: Mapping[str, Any], *path: str):
         self.fields = typed(path or ("config",), Mapping, fields)
+        if not all(isinstance(name, str) for name in self.fields):
+            raise FieldError(path or ("config",), "has a field whose name is not text")
         self.path = path
         self.read: set[str] = set(LENGTHS)
         self.places: dict[str, tuple[str, ...]] = {}  # paths of fields, the last one read last
@@ -338,6 +345,32 @@ class Fields:
         if (value := self.get(*names)) is None:
             raise FieldError((*self.path, names[0]), "is missing; the model needs it")
         return value
+
+    def sizes(self, name: str, default: int | tuple[int, ...], count: int = 2) -> tuple[int, ...]:
+        """The `count` sizes of a field, as (height, width); one number stands for each.
+
+        FieldError: the field has not so many numbers, or one below 1.
+        """
+        value = self.get(name, default=default)
+        sizes = (value,) * count if isinstance(value, int) else tuple(value)
+        if len(sizes) != count or min(sizes) < 1:
+            raise FieldError((*self.path, name), f"{shown(value)} is not {count} numbers from 1")
+        return sizes
+
+    def side(self, name: str, default: int) -> int:
+        """The side of a square, of which a field has one number or two equal ones."""
+        height, width = self.sizes(name, default)
+        if height != width:
+            raise FieldError((*self.path, name), f"{height} x {width} is no square")
+        return height
+
+    def depths(self, default: tuple[int, ...]) -> tuple[int, ...]:
+        """The layers of each stage. FieldError: there are none, or too many."""
+        depths = self.get("depths", default=default)
+        if min(depths, default=0) < 1 or sum(depths) > MOST_LAYERS:
+            reason = f"{shown(depths)} is not layers of stages, in all 1 to {MOST_LAYERS}"
+            raise FieldError((*self.path, "depths"), reason)
+        return depths
 
     def inside(self, *path: str, empty: bool = False) -> "Fields":
         """The fields of a dictionary in this one; no fields if it is missing."""

@@ -15,7 +15,7 @@ from posenc_jax.encodings.bias import clipped_row, layered, offsets, refusing, w
 from posenc_jax.encodings.card import with_axes
 from posenc_jax.encodings.grids import Resize, resizing
 from posenc_jax.huggingface.fields import Fields
-from posenc_jax.huggingface.own_readers import joined, pair
+from posenc_jax.huggingface.own_readers import joined
 from posenc_jax.huggingface.picture_readers import patches_of
 from posenc_jax.huggingface.rows import Reader
 from posenc_jax.options import FieldError, shown
@@ -130,7 +130,7 @@ def _dab_detr(config: Fields) -> Encoding:
 
 def _hy_v4(config: Fields) -> Encoding:
     """HunYuan 4's table of the largest picture; no token reads its first row."""
-    side = config.get("max_image_size", default=2048) // config.get("patch_size", default=16)
+    side = config.get("max_image_size", default=2048) // config.side("patch_size", 16)
     resize = config.get("interpolate_mode", default="bilinear")
     if resize not in ("bilinear", "bicubic"):
         reason = f"{shown(resize)} is not one of: 'bilinear', 'bicubic'"
@@ -160,7 +160,7 @@ def _levit(config: Fields) -> Encoding:
     second row and column, whose positions are those of its keys.
     """
     side = min(patches_of(config, 224, 16))
-    depths = config.get("depths", default=(4, 4, 4))
+    depths = config.depths((4, 4, 4))
     layers = []
     for stage, depth in enumerate(depths):
         layers += [absolute_offsets(side)] * (depth + (stage < len(depths) - 1))
@@ -175,8 +175,8 @@ def pvt(stage: int) -> Reader:
 
     def read(config: Fields) -> Encoding:
         config.check("num_encoder_blocks", 4)
-        height, width = pair(config.get("image_size", default=224))
-        patch = config.get("patch_sizes", default=(4, 2, 2, 2))[stage]
+        height, width = config.sizes("image_size", 224)
+        patch = config.sizes("patch_sizes", (4, 2, 2, 2), 4)[stage]
         shrunk = 2 ** (stage + 1) if stage else 1
         rows, columns = height // shrunk // patch, width // shrunk // patch
         return make("learned_grid", rows=rows, columns=columns, prefix=int(stage == 3))
@@ -186,13 +186,13 @@ def pvt(stage: int) -> Reader:
 
 def _sam2_hiera(config: Fields) -> Encoding:
     """Hiera's table of a small grid that is resized, and one of a window that is repeated."""
-    image = pair(config.get("image_size", default=1024))
-    stride = pair(config.get("patch_stride", default=4))
+    image = config.sizes("image_size", 1024)
+    stride = config.sizes("patch_stride", 4)
     rows, columns = (size // step for size, step in zip(image, stride, strict=True))
     read = {"image_rows": rows, "image_columns": columns}
     name = "window_positional_embedding_background_size"
-    table_rows, table_columns = config.get(name, default=(7, 7))
-    window = config.get("window_size_per_stage", default=(8, 4, 14, 7))[0]
+    table_rows, table_columns = config.sizes(name, (7, 7))
+    window = config.sizes("window_size_per_stage", (8, 4, 14, 7), 4)[0]
     for size in (rows, columns):
         if size % window:
             reason = f"{window} does not divide a picture of {rows} x {columns} patches"
@@ -208,9 +208,9 @@ def _radio(config: Fields) -> Encoding:
     """RADIO's table of the largest picture, resized to a square of the picture's longer side, of
     which a picture that is not square reads a part; tokens before the patches have no position.
     """
-    patch = config.get("patch_size", default=16)
+    patch = config.side("patch_size", 16)
     side = config.get("max_img_size", default=2048) // patch
-    longer = max(pair(config.get("image_size", default=224))) // patch
+    longer = max(config.sizes("image_size", 224)) // patch
     read = {"image_rows": longer, "image_columns": longer} if longer != side else {}
     return make("learned_grid", rows=side, columns=side, resize="bilinear", **read)
 

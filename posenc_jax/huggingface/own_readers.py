@@ -11,7 +11,8 @@ from posenc_jax.encodings import input_codes as codes
 from posenc_jax.encodings import make
 from posenc_jax.encodings.by_layer import chunked
 from posenc_jax.huggingface.fields import POSITIONAL, Fields
-from posenc_jax.huggingface.rotary import Rotary, rope_dictionary, rotary
+from posenc_jax.huggingface.rope_fields import rope_dictionary, unscaled_base
+from posenc_jax.huggingface.rotary import Rotary, rotary
 from posenc_jax.huggingface.rotary_parts import mrope_by_channel
 from posenc_jax.huggingface.rows import Reader
 from posenc_jax.options import FieldError, shown
@@ -23,7 +24,7 @@ TINY = 1e-6  # added to lengths of vectors
 def _gpt_neo(config: Fields) -> Encoding:
     """GPT-Neo's windows, in every other layer."""
     near = make("window", distance=config.get("window_size", default=256) - 1)
-    types = config.get("attention_layers", default=("global", "local"))
+    types = config.get("attention_layers") or ("global", "local")
     config.get("attention_types")  # says the same
     return per_layer([near if type_ == "local" else make("nope") for type_ in types])
 
@@ -59,7 +60,7 @@ def _ernie(config: Fields) -> Encoding:
     """ERNIE 4.5's M-RoPE: slow pairs turn by time, the others by height and width in turn."""
     rope = config.inside(rope_dictionary(config)[0])
     rope.check("rope_type", "default")
-    height, width, time = rope.get("mrope_section", default=(22, 22, 20))
+    height, width, time = rope.sizes("mrope_section", (22, 22, 20), 3)
     if height != width:
         raise FieldError((*rope.path, "mrope_section"), f"{height} is not {width}; they alternate")
     base = rope.get("rope_theta", default=config.get("rope_theta", default=500_000.0))
@@ -235,13 +236,13 @@ def _hybrid(config: Fields, window: int, near: Encoding, far: Encoding) -> Encod
     """Layers with a window, of type "hybrid_sliding", and others, "hybrid"."""
     local = chain(near, make("window", distance=window - 1))
     default = ["hybrid_sliding" if (n + 1) % 6 else "hybrid" for n in range(6)]
-    types = config.get("layer_types", default=default)
+    types = config.get("layer_types") or default
     config.get("local_layer_ids", "mtp_local_layer_ids")
     return per_layer([local if type_ == "hybrid_sliding" else far for type_ in types])
 
 
 @recorded
-def product_table(shape: tuple[int, int], widths: tuple[int, int]) -> Encoding:
+def product_table(shape: tuple[int, ...], widths: tuple[int, ...]) -> Encoding:
     """Reformer's table of shape[0] x shape[1] whole positions: row t // shape[1] of one table
     beside row t % shape[1] of another (Kitaev et al. 2020, arXiv 2001.04451).
 
@@ -268,13 +269,8 @@ def _reformer(config: Fields) -> Encoding:
     """Reformer's two tables, or one; which keys are seen stays with the model."""
     if not config.get("axial_pos_embds", default=True):
         return make("learned", length=config.get("max_position_embeddings", default=4096))
-    names = {"axial_pos_shape": (64, 64), "axial_pos_embds_dim": (64, 192)}
-    sizes = {name: tuple(config.get(name, default=size)) for name, size in names.items()}
-    for name, pair_ in sizes.items():
-        if len(pair_) != 2:
-            raise FieldError((*config.path, name), f"{pair_} is not a pair")
-    shape, widths = sizes.values()
-    return product_table(shape, widths)
+    shape = config.sizes("axial_pos_shape", (64, 64))
+    return product_table(shape, config.sizes("axial_pos_embds_dim", (64, 192)))
 
 
 def _xlnet(config: Fields) -> Encoding:
@@ -288,19 +284,9 @@ def joined(parts: list[Encoding]) -> Encoding:
     return chain(*parts) if len(parts) > 1 else parts[0] if parts else make("nope")
 
 
-def pair(size: int | tuple[int, ...]) -> tuple[int, ...]:
-    """(height, width) of a size, which is one number for a square."""
-    return (size, size) if isinstance(size, int) else size
-
-
 def _dinov3(config: Fields, side: int = 224) -> Encoding:
     """DINOv3's rope of a picture, of `side` pixels where the config does not say it."""
-    image, patch = (
-        pair(config.get(name, default=size))
-        for name, size in (("image_size", side), ("patch_size", 16))
-    )
-    rope = config.inside(rope_dictionary(config)[0])
-    rope.check("rope_type", "default")
+    image, patch = config.sizes("image_size", side), config.sizes("patch_size", 16)
     augmented = {
         "jitter": config.get("pos_embed_jitter", default=1.0),
         "rescale": config.get(
@@ -311,7 +297,7 @@ def _dinov3(config: Fields, side: int = 224) -> Encoding:
         "dinov3",
         rows=image[0] // patch[0],
         columns=image[1] // patch[1],
-        base=rope.get("rope_theta", default=config.get("rope_theta", default=100.0)),
+        base=unscaled_base(config, 100.0, "default"),
         **augmented,
     )
 

@@ -16,12 +16,12 @@ from posenc_jax.encodings import make
 from posenc_jax.encodings.grids import Resize
 from posenc_jax.encodings.rotation import Turn
 from posenc_jax.huggingface.fields import Fields
-from posenc_jax.huggingface.own_readers import joined, pair
-from posenc_jax.huggingface.rotary import rope_dictionary
+from posenc_jax.huggingface.own_readers import joined
+from posenc_jax.huggingface.rope_fields import unscaled_base
 from posenc_jax.huggingface.rotary_parts import paired_by_axis, rope_3d_by_channel
 from posenc_jax.huggingface.rows import Reader
 from posenc_jax.layout import Layout
-from posenc_jax.options import FieldError
+from posenc_jax.options import FieldError, shown
 from posenc_jax.recipes import recorded
 
 TRANSPOSED = 1, 0
@@ -111,15 +111,13 @@ def patches_of(
     config: Fields, image: int | tuple[int, int], patch: int, name: str = "image_size"
 ) -> tuple[int, ...]:
     """(rows, columns) of the patches of a picture, of sizes in pixels."""
-    sizes = pair(config.get(name, default=image)), pair(config.get("patch_size", default=patch))
+    sizes = config.sizes(name, image), config.sizes("patch_size", patch)
     return tuple(size // part for size, part in zip(*sizes, strict=True))
 
 
 def _base(config: Fields, default: float = 10_000.0) -> float:
     """The base of axial rope."""
-    rope = config.inside(rope_dictionary(config)[0])
-    rope.check("rope_type", "axial", "default")
-    return rope.get("rope_theta", default=config.get("rope_theta", default=default))
+    return unscaled_base(config, default, "axial", "default")
 
 
 def sam(image: int = 1024) -> Reader:
@@ -165,9 +163,7 @@ def _vitdet(config: Fields) -> Encoding:
 
 def _seggpt(config: Fields) -> Encoding:
     """SegGPT's: as ViTDet's, of pictures that are not square."""
-    image = config.get("image_size", default=(896, 448))
-    patch = pair(config.get("patch_size", default=16))
-    rows, columns = (size // part for size, part in zip(pair(image), patch, strict=True))
+    rows, columns = patches_of(config, (896, 448), 16)
     keys = make("decomposed", window=rows, columns=columns)
     parts = [_pretrained(config, rows, columns)]
     on = config.get("use_relative_position_embeddings", default=True)
@@ -186,7 +182,7 @@ def points(image: int) -> Reader:
     """Segment Anything's points, in pixels of a picture of `image` a side."""
 
     def read(config: Fields) -> Encoding:
-        rows, columns = pair(config.get("image_size", default=image))
+        rows, columns = config.sizes("image_size", image)
         return make("fourier_2d", rows=rows, columns=columns)
 
     return Reader(read)
@@ -194,7 +190,7 @@ def points(image: int) -> Reader:
 
 def _spectrogram(config: Fields) -> Encoding:
     """The Audio Spectrogram Transformer's table: rows are frequencies, columns times."""
-    patch = config.get("patch_size", default=16)
+    patch = config.side("patch_size", 16)
     bands, frames = config.get("num_mel_bins", default=128), config.get("max_length", default=1024)
     steps = config.get("frequency_stride", default=10), config.get("time_stride", default=10)
     sizes = [(all_ - patch) // step + 1 for all_, step in zip((bands, frames), steps, strict=True)]
@@ -222,16 +218,16 @@ def _vitpose(config: Fields) -> Encoding:
 def _vivit(config: Fields) -> Encoding:
     """ViViT's table of the tubes of a video, frame by frame, after a class token."""
     frames = config.get("num_frames", default=32)
-    tube = config.get("tubelet_size", default=(2, 16, 16))
-    image = pair(config.get("image_size", default=224))
+    tube = config.sizes("tubelet_size", (2, 16, 16), 3)
+    image = config.sizes("image_size", 224)
     count = frames // tube[0] * (image[0] // tube[1]) * (image[1] // tube[2])
     return make("learned", length=count + 1)
 
 
 def videoprism(config: Fields) -> Encoding:
     """VideoPrism's table of a frame's patches; that of frames is added after the first layers."""
-    image = pair(config.get("image_size", default=288))
-    tube = config.get("tubelet_size", default=(1, 18, 18))
+    image = config.sizes("image_size", 288)
+    tube = config.sizes("tubelet_size", (1, 18, 18), 3)
     rows, columns = image[0] // tube[1], image[1] // tube[2]
     return make("learned_grid", rows=rows, columns=columns, resize="bilinear_antialiased")
 
@@ -290,7 +286,7 @@ def side(name: str, default: int, prefix: int = 0, resize: Resize = "bilinear") 
 
 def _hunyuan(config: Fields) -> Encoding:
     """HunYuan-VL's table of the largest picture, resized to each; no token reads its first row."""
-    count = config.get("max_image_size", default=2048) // config.get("patch_size", default=16)
+    count = config.get("max_image_size", default=2048) // config.side("patch_size", 16)
     resize = config.get("interpolate_mode", default="bilinear")
     return make("learned_grid", rows=count, columns=count, prefix=1, resize=resize)
 
@@ -321,8 +317,11 @@ def swin_v2(shrinks: bool, image: int, patch: int, window: int, depths: tuple[in
     def read(config: Fields) -> Encoding:
         rows, columns = patches_of(config, image, patch)
         most = config.get("window_size", default=window)
-        stages = config.get("depths", default=depths)
+        stages = config.depths(depths)
         reaches = config.get("pretrained_window_sizes", default=(0,) * len(stages))
+        if len(reaches) != len(stages):
+            reason = f"{shown(reaches)} has not a number for each of {len(stages)} stages"
+            raise FieldError((*config.path, "pretrained_window_sizes"), reason)
         layers = []
         for stage, depth in enumerate(stages):
             side = min(rows, columns) >> stage if shrinks else min(rows, columns)

@@ -13,7 +13,7 @@ from posenc_jax.encodings.rotary_axes import turns_2d
 from posenc_jax.encodings.rotation import Turn
 from posenc_jax.heads import by_head, tell_heads
 from posenc_jax.huggingface.fields import POSITIONAL, Fields
-from posenc_jax.huggingface.rotary import FULL, LOCAL, rope_dictionary
+from posenc_jax.huggingface.rope_fields import FULL, LOCAL, rope_dictionary, unscaled_base
 from posenc_jax.huggingface.rotary_parts import on_channels, paired_across
 from posenc_jax.huggingface.rows import Reader
 from posenc_jax.options import FieldError, choices_for, shown
@@ -65,7 +65,7 @@ def _neomme(config: Fields) -> Encoding:
     """
     count = config.get("num_hidden_layers", default=17)
     full = lambda n: (n + 1) % 6 == 0 or n == count - 1
-    types = config.get("layer_types", default=[FULL if full(n) else LOCAL for n in range(count)])
+    types = config.get("layer_types") or [FULL if full(n) else LOCAL for n in range(count)]
     name, _ = rope_dictionary(config)
     rope_by_type, by_layer = config.inside(name), config.inside("per_layer_config")
     window = config.get("sliding_window", default=256)
@@ -97,15 +97,14 @@ def _neomme(config: Fields) -> Encoding:
 
 def _efficient_loftr(config: Fields) -> Encoding:
     """EfficientLoFTR's rotation of neighbours by the row and by the column in turn."""
+    base = unscaled_base(config, 10_000.0, "default", reads=(SHARE,))
     rope = config.inside(rope_dictionary(config)[0])
-    rope.check("rope_type", "default")
     heads = config.get("num_attention_heads", default=8)
     for fields in (config, rope):  # here a number of heads, whose channels an axis has
         share = fields.fields.get(SHARE, heads / 2)
         fields.read.add(SHARE)
         if share != heads / 2:
             raise FieldError((*fields.path, SHARE), f"{shown(share)} is not half of {heads} heads")
-    base = rope.get("rope_theta", default=config.get("rope_theta", default=10_000.0))
     return over_heads(make("nd_rope", bases=(base,), order="alternate", pairing="interleaved"))
 
 

@@ -9,13 +9,15 @@ from posenc_jax.combinators import chain, per_layer
 from posenc_jax.encoding import Encoding
 from posenc_jax.encodings import make
 from posenc_jax.huggingface.fields import POSITIONAL, Fields
-from posenc_jax.huggingface.own_readers import from_row, pair
-from posenc_jax.huggingface.rotary import WITHOUT, Rotary, rope_dictionary, rotary
+from posenc_jax.huggingface.own_readers import from_row
+from posenc_jax.huggingface.rope_fields import unscaled_base
+from posenc_jax.huggingface.rotary import WITHOUT, Rotary, rotary
 from posenc_jax.huggingface.rotary_parts import without_attention
 from posenc_jax.huggingface.rows import (
     Absent,
     Answer,
     Buckets,
+    Convolution,
     Grid,
     Ignoring,
     Layers,
@@ -175,7 +177,7 @@ def _grid(row: Grid, config: Fields) -> Encoding:
         side = math.isqrt(config.get(name, default=patches))
         return make("learned_grid", rows=side, columns=side, **options)
     sizes = zip(row.fields, (row.image, row.patch), strict=True)
-    image, patch = (pair(config.get(name, default=size)) for name, size in sizes)
+    image, patch = (config.sizes(name, size) for name, size in sizes)
     rows, columns = (size // part for size, part in zip(image, patch, strict=True))
     return make("learned_grid", rows=rows, columns=columns, **options)
 
@@ -193,9 +195,7 @@ def _value(option: tuple[str, Any], config: Fields) -> Any:
     name, default = option
     if name != "rope_theta":
         return config.get(name, default=default)
-    rope = config.inside(rope_dictionary(config)[0])
-    rope.check("rope_type", "axial", "default")
-    return rope.get("rope_theta", default=config.get("rope_theta", default=default))
+    return unscaled_base(config, default, "axial", "default")
 
 
 def _switch(row: Switch, config: Fields) -> Answer:
@@ -218,6 +218,22 @@ def _ignoring(row: Ignoring, config: Fields) -> Answer:
     return _part(row.row, config)
 
 
+def _convolution(row: Convolution, config: Fields) -> str:
+    number = lambda field: config.get(field[0], default=field[1])
+    inner = "conv(batch_norm(x))" if config.get("conv_pos_batch_norm") else "conv(x)"
+    inner = f"norm({inner})" if row.layers else inner
+    activation = config.get(row.activation, default="gelu")
+    if not activation.isidentifier():
+        raise FieldError((*config.path, row.activation), f"{shown(activation)} is no function")
+    code = f"{activation}({inner})"
+    code += f", {number(row.layers)} of these in turn," if row.layers else ""
+    groups = config.get("num_conv_pos_embedding_groups", default=16)
+    sizes = f"over {number(row.kernel)} steps in {groups} groups of channels"
+    sizes += f", every {number(row.stride)} steps" if row.stride else ""
+    reason = f"adds {code} to its hidden states x, by a convolution {sizes}"
+    return f"{reason}, which stays with the model{row.beside and '; '}{row.beside}"
+
+
 def _layers(row: Layers, config: Fields) -> Answer:
     answer = _part(row.row, config)
     types = config.get("layer_types", default=())
@@ -230,6 +246,7 @@ def _layers(row: Layers, config: Fields) -> Answer:
 _READERS: dict[type, Callable[[Any, Fields], Answer]] = {
     Absent: lambda row, config: row.reason,
     Buckets: _buckets,
+    Convolution: _convolution,
     Grid: _grid,
     Ignoring: _ignoring,
     Layers: _layers,

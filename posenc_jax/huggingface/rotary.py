@@ -15,10 +15,10 @@ from posenc_jax.encodings.rotary_axes import Order
 from posenc_jax.encodings.rotary_scaling import louder, root_temperature
 from posenc_jax.encodings.rotation import Pairing
 from posenc_jax.huggingface import rotary_parts
-from posenc_jax.huggingface.fields import HEAD, HEADS, SHARES, WIDTH, Fields
+from posenc_jax.huggingface.fields import HEAD, HEADS, MOST_LAYERS, SHARES, WIDTH, Fields
+from posenc_jax.huggingface.rope_fields import CHUNKED, FULL, LOCAL, from_lists, rope_dictionary
 from posenc_jax.options import FieldError, choices_for, shown
 
-FULL, LOCAL, CHUNKED = "full_attention", "sliding_attention", "chunked_attention"
 NONE = "linear_attention"  # and other types of layers without attention
 TYPES = "default", "linear", "dynamic", "yarn", "longrope", "llama3", "proportional"
 # Other names of these.
@@ -28,7 +28,6 @@ OLDER_TYPES = {
     "deepseek_yarn": "yarn",
     "telechat3-yarn": "yarn",
 }
-MOST_LAYERS = 4096
 # Names of types of layers that do what another type does.
 ALIKE = {
     **dict.fromkeys(("indexed_attention", "attention", "hybrid"), FULL),
@@ -64,6 +63,7 @@ class Rotary(NamedTuple):
     by_layer:   the field with the base of each layer, 0 for layers that do not turn.
     scaled_by:  the field with the numbers of the layers whose rope is scaled; others have it plain.
     by_type:    `rope_parameters` of types of layers, where the config does not have them.
+    lists:      older files have the base and the share of each layer in lists.
     scaling:    `rope_parameters`, where the config does not have them.
     pattern:    the types of layers where the config does not have them: G for all tokens, L for a
                 window, N for no attention.
@@ -99,6 +99,7 @@ class Rotary(NamedTuple):
     by_layer: str = ""
     scaled_by: str = ""
     by_type: Mapping[str, Any] = {}
+    lists: bool = False
     scaling: Mapping[str, Any] = {}
     pattern: str = ""
     types: Mapping[str, str] = {}
@@ -122,6 +123,7 @@ def rotary(model: Rotary, config: Fields) -> Encoding:
     """The encoding of a rotary model, with windows, chunks and layers without positions where it
     has them.
     """
+    config = from_lists(config) if model.lists else config
     neighbours = model.pairing == "interleaved"
     if "position_embedding_type" not in config.read:  # otherwise it chose this row
         config.check("position_embedding_type", "absolute", *(["rope_gptj"] if neighbours else []))
@@ -166,18 +168,6 @@ def rotary(model: Rotary, config: Fields) -> Encoding:
     rows = rows[: next(filter(repeats, range(1, period + 1)))]
     by_row = {row: layer(*row) for row in dict.fromkeys(rows)}
     return by_row[rows[0]] if len(by_row) == 1 else per_layer([by_row[row] for row in rows])
-
-
-def rope_dictionary(config: Fields) -> tuple[str, Mapping[str, Any]]:
-    """The name and the content of the field with the options of rope.
-
-    FieldError: a file with both names, of which transformers reads the older one alone.
-    """
-    older, newer = (config.get(name, default={}) for name in ("rope_scaling", "rope_parameters"))
-    if older and newer:
-        reason = "is given beside rope_parameters; give all in one of them, and null for the other"
-        raise FieldError((*config.path, "rope_scaling"), reason)
-    return ("rope_scaling", older) if older else ("rope_parameters", newer)
 
 
 def _window(model: Rotary, config: Fields) -> int:
@@ -238,7 +228,8 @@ def _layer_types(model: Rotary, config: Fields, window: int, turns: list[bool]) 
         names = {"G": FULL, "L": LOCAL if window else FULL, "N": NONE}
         return [names[letter] for letter in model.pattern]
     if model.hybrid:
-        return list(config.need("layer_types"))
+        config.need("layer_types")
+        raise FieldError((*config.path, "layer_types"), "() names no layer")
     if model.chunk:
         return [CHUNKED if turned else FULL for turned in turns]
     if model.around:
@@ -263,7 +254,8 @@ def _turned(model: Rotary, config: Fields, layer_type: str, layer: Turned) -> En
         )
         local = layer_type == LOCAL
         base = local_base if local else base
-    rope = _parameters(model, config, layer_type, scaled=not local)
+    scaled = not local or model.around > 0  # ModernBERT's dictionary is of both types of layers
+    rope = _parameters(model, config, layer_type, scaled)
     if rope is None:
         return Encoding()
     if (base := layer.base or rope.get("rope_theta", default=base)) is None:

@@ -7,7 +7,8 @@ from typing import Any
 from posenc_jax.encoding import Encoding
 from posenc_jax.huggingface.fields import Fields
 from posenc_jax.huggingface.normal_form import Layer, Rotation, close, layers_of, same
-from posenc_jax.huggingface.rotary import ALIKE, CHUNKED, FULL, LOCAL, NONE, Rotary, rotary
+from posenc_jax.huggingface.rope_fields import CHUNKED, FULL, LOCAL
+from posenc_jax.huggingface.rotary import ALIKE, NONE, Rotary, rotary
 from posenc_jax.options import FieldError
 
 ROPE = "rope_parameters"

@@ -161,6 +161,24 @@ class Absent(NamedTuple):
     reason: str
 
 
+class Convolution(NamedTuple):
+    """Order that is read by convolutions of hidden states over time, which are no encoding: a
+    reason with what they compute.
+
+    kernel: the field of the steps that one reads, and its default.
+    layers: the field of their number, and its default, of several one after another.
+    stride: the field of the steps from one output to the next, and its default.
+    activation: the field of the function after it.
+    beside: other positions of the model.
+    """
+
+    kernel: tuple[str, int] = ("num_conv_pos_embeddings", 128)
+    layers: tuple[str, int] | None = None
+    stride: tuple[str, int] | None = None
+    activation: str = "feat_extract_activation"
+    beside: str = ""
+
+
 class Ignoring(NamedTuple):
     """A row whose model does not read some fields with names of positions."""
 

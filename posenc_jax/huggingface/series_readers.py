@@ -39,7 +39,7 @@ def _of_series(config: Fields, length: int) -> Encoding:
 def _patchtst(config: Fields) -> Encoding:
     """PatchTST's vectors of patches, after one of a class token if there is one."""
     context = config.get("context_length", default=32)
-    patch, step = config.get("patch_length", default=1), config.get("patch_stride", default=1)
+    patch, step = config.get("patch_length", default=1), config.side("patch_stride", 1)
     config.get("positional_dropout")
     patches = (max(context, patch) - patch) // step + 1
     return _of_series(config, patches + config.get("use_cls_token", default=False))
@@ -48,7 +48,7 @@ def _patchtst(config: Fields) -> Encoding:
 def _patchtsmixer(config: Fields) -> Encoding:
     """PatchTSMixer's vectors of patches, where its layers attend."""
     context = config.get("context_length", default=32)
-    patch, step = config.get("patch_length", default=8), config.get("patch_stride", default=8)
+    patch, step = config.get("patch_length", default=8), config.side("patch_stride", 8)
     patches = (max(context, patch) - patch) // step + 1
     return _of_series(config, config.get("num_patches", default=patches))
 

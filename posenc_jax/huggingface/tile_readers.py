@@ -12,7 +12,6 @@ from posenc_jax.encoding import Encoding
 from posenc_jax.encodings import input_codes as codes
 from posenc_jax.encodings.card import with_axes
 from posenc_jax.huggingface.fields import Fields
-from posenc_jax.huggingface.own_readers import pair
 from posenc_jax.huggingface.rows import Reader
 from posenc_jax.recipes import recorded
 
@@ -85,11 +84,8 @@ def _sizes(config: Fields) -> tuple[int, int]:
 
 def _first(config: Fields) -> Encoding:
     """The tables at the input of the first layers."""
-    image, patch = (
-        pair(config.get(name, default=size))
-        for name, size in (("image_size", 448), ("patch_size", 14))
-    )
-    return gated_tiles(*_sizes(config), (image[0] // patch[0]) ** 2 + 1)
+    patches = config.side("image_size", 448) // config.side("patch_size", 14)
+    return gated_tiles(*_sizes(config), patches**2 + 1)
 
 
 TILES, LATER_TILES = Reader(_first), Reader(lambda config: gated_tile(*_sizes(config)))

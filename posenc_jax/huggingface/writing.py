@@ -23,6 +23,7 @@ from posenc_jax.huggingface.rows import (
     PAD,
     Absent,
     Buckets,
+    Convolution,
     Grid,
     Ignoring,
     Layers,
@@ -91,8 +92,8 @@ def _first(choices: Any, encoding: Encoding, kind: str, count: int | None) -> Wr
 def _fields(row: Any, encoding: Encoding, kind: str, count: int | None) -> Written:
     if isinstance(row, Rotary):
         return rotary_fields(row, kind, encoding, count)
-    if isinstance(row, Absent):
-        raise FieldError("model_type", f"{kind!r} {row.reason}")
+    if isinstance(row, Absent | Convolution):
+        raise FieldError("model_type", f"{kind!r} {read(row, Fields({}))}")
     if isinstance(row, Ignoring):
         return _fields(row.row, encoding, kind, count)
     if isinstance(row, Layers):

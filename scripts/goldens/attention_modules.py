@@ -453,10 +453,12 @@ ANY_SIZE = {
     "out_hidden_size": 32, "fullatt_block_indexes": [0, 1], "window_size": 64,
     "num_key_value_heads": 2, "layer_types": None, "temporal_merge_size": 1,
 }  # fmt: skip
+LFM3 = {n: size for n, size in ANY_SIZE.items() if n != "window_size"}
+LFM3 |= {"layer_types": ["full_attention", "full_attention"]}
 WATCHED |= {
     kind: Watched(
         r"(blocks|layers)\.\d+\.(attn|self_attn|attention)$", 2,
-        {n: size for n, size in ANY_SIZE.items() if kind != "lfm3_vl_vision" or n != "window_size"},
+        LFM3 if kind == "lfm3_vl_vision" else ANY_SIZE,
         nothing, lambda: (flat(12, 48), torch.tensor([[1, 4, 3]])), row_major(4, 3),
     )
     for kind in (

@@ -22,6 +22,7 @@ from posenc_jax.lab.gallery import encodings_table, explorer, store
 from posenc_jax.lab.gallery import page as gallery
 from posenc_jax.lab.gallery.page import FAMILIES, families
 from posenc_jax.lab.report import vector
+from scripts import architectures_page
 from scripts.site import methods, notebooks, records, reference
 
 ROOT = Path(__file__).parents[2]
@@ -35,7 +36,8 @@ WHOLE = {"README.md": "index.md", "CONTRIBUTING.md": "contributing.md",
          "CHANGELOG.md": "changelog.md"}  # fmt: skip
 LINK = re.compile(r"(?<=\]\()([^)#:\s]+)(#[^)\s]*)?(?=\))")
 # The pages of docs/ by the order of the site, which is that of the README.
-USE = ("in_your_model.md", "caches.md", "architectures.md", "pretrained.md")
+TYPES = "architecture_types.md"  # a section for each type of architectures.md
+USE = ("in_your_model.md", "caches.md", "architectures.md", TYPES, "pretrained.md")
 CHOOSE = "choosing.md"
 RUNNING = ("your_experiment.md", "running.md", "data.md", "tokens.md", "going_on.md", "sweeps.md")
 MEASURED = ("leaderboard.md", "claims.md", "speed.md")  # first; any other page of docs/ follows
@@ -94,6 +96,7 @@ def on_files(files: Any, config: Any) -> Any:
             counted, (method.made for method in measured.values())
         ),
         "reference.md": reference.page(),
+        TYPES: architectures_page.every_type(),
         **{at: mended((ROOT / path).read_text("utf-8"), path) for path, at in WHOLE.items()},
     }
     for name, stored_runs in stored.items():
@@ -133,7 +136,7 @@ def of_methods(measured: Mapping[str, store.Measured]) -> dict[str, str]:
 
 def on_page_markdown(markdown: str, page: Any, **rest: Any) -> str:
     """Mends the links of the pages that docs/ holds, and lets what is folded be Markdown; adds a
-    link to the page with everything that was measured.
+    link to the page with everything that was measured, or with every type.
     """
     if page.file.src_uri == CHOOSE:
         page.meta["hide"] = ["toc"]  # its table takes the whole width
@@ -142,6 +145,8 @@ def on_page_markdown(markdown: str, page: Any, **rest: Any) -> str:
         name = PARTS.get(page.file.name, page.file.name)
         if name in (*EXPERIMENTS, *OTHERS):
             markdown += f"\n\n[Every table, seed and setting](results/{name}.md)\n"
+        if name == "architectures":
+            markdown = markdown.replace("\n\n", f"\n\n[A section for each type]({TYPES})\n\n", 1)
     return markdown.replace("<details>", "<details markdown>")
 
 

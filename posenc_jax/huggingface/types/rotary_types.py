@@ -3,7 +3,8 @@
 from typing import Any
 
 from posenc_jax.huggingface.own_readers import ERNIE, FALCON_ALIBI, HUNYUAN_VL, MISTRAL_LARGE4
-from posenc_jax.huggingface.rotary import FULL, LOCAL, Rotary
+from posenc_jax.huggingface.rope_fields import FULL, LOCAL
+from posenc_jax.huggingface.rotary import Rotary
 from posenc_jax.huggingface.rows import (
     PAD,
     Absent,
@@ -126,8 +127,10 @@ ROTARY: dict[str, Any] = {
     "modernbert-decoder": Rotary(160_000.0, 10_000.0, around=128),
     "olmo3": Rotary(500_000.0, 500_000.0, window=4096, every=4),
     "step3p5": ignoring(
-        Rotary(share=1.0, window=0, pattern="G", by_type={FULL: {"rope_theta": 10_000.0}}),
-        "num_sliding_attention_heads",
+        Rotary(
+            share=1.0, window=0, pattern="G", by_type={FULL: {"rope_theta": 10_000.0}}, lists=True
+        ),
+        "num_sliding_attention_heads", "use_rope_layers",
     ),
     **each("t5gemma2_decoder t5gemma2_text", Rotary(1_000_000.0, 10_000.0, window=4096, every=6)),
     "ultrabert": Rotary(window=128, radius=True, every=3, by_type=by_type(1e4, 2_560_000.0)),

@@ -35,6 +35,7 @@ from posenc_jax.huggingface.rows import (
     PAD,
     Absent,
     Buckets,
+    Convolution,
     Nope,
     Parts,
     Seq2Seq,
@@ -54,9 +55,7 @@ FAIRSEQ = Sines(first=PAD)
 SEAMLESS = FAIRSEQ._replace(pad=0)
 MARIAN = Sines(spacing="paper")
 WHISPER = Table(1500, names=SOURCE)
-CONVOLUTION = Absent(
-    "reads order by a convolution of its hidden states over time, which stays with the model"
-)
+SQUEEZED = Convolution(stride=("squeeze_factor", 2))
 NGRAMS = Absent(
     "predicts several tokens by streams that attend to the main one and to themselves, with "
     "buckets of offsets for each that are made of content"
@@ -170,7 +169,7 @@ TABLES: dict[str, Any] = {
     "bloom": ignoring(Use("alibi"), "offset_alibi"),
     **each("deberta deberta-v2", DEBERTA),
     "mpt": MPT,
-    "sew-d": CONVOLUTION,
+    "sew-d": SQUEEZED._replace(beside="its attention reads offsets as DeBERTa's does"),
     "inkling_text": INKLING,
     "inkling2_text": INKLING2,
     "inkling2_loop_text": INKLING2_LOOP,
@@ -204,9 +203,14 @@ TABLES: dict[str, Any] = {
         "encodings here change values by rotations alone"
     ),
     # convolutions over time
-    **each("data2vec-audio hubert omniasr_audio sew speecht5 unispeech unispeech-sat wav2vec2",
-           CONVOLUTION),
-    "wavlm": CONVOLUTION,
+    **each("hubert unispeech unispeech-sat wav2vec2", Convolution()),
+    "omniasr_audio": Convolution(activation="hidden_act"),
+    "data2vec-audio": Convolution(("conv_pos_kernel_size", 19), ("num_conv_pos_embeddings", 5)),
+    "sew": SQUEEZED,
+    "speecht5": Convolution(
+        beside="sines are added to sound and text, and the encoder's keys have Shaw's vectors"
+    ),
+    "wavlm": Convolution(beside="buckets of offsets are added to logits, times a gate of content"),
     # boxes on a page
     "layoutlm": LAYOUTLM,
     **each("layoutlmv2 layoutxlm", LAYOUTLM_2),

@@ -273,7 +273,24 @@ LOST = json.dumps({"weight_map": {DOWN: "model-00001-of-00002.safetensors"}})
             "model_type: 'qwen3_next' has layers of linear attention, which our model does not "
             "have; from_huggingface reads its positions",
         ),
-        ({"model_type": "gemma4_text"}, None, "'gemma4_text' has vectors of tokens for each layer"),
+        (
+            {"model_type": "gemma4_text"},
+            None,
+            "model_type: 'gemma4_text' has heads of two widths, and vectors of tokens for each",
+        ),
+        (
+            {"model_type": "gemma4", "text_config": {"model_type": "gemma4_text"}},
+            None,
+            "model_type: 'gemma4' has several parts, text_config, vision_config, audio_config, and "
+            "is not loaded; its text part has heads of two widths, and vectors of tokens for each "
+            "layer or experts, which our model does not have; parts_from_huggingface reads their",
+        ),
+        (
+            {"model_type": "qwen3_5"},
+            None,
+            "'qwen3_5' has several parts, .* its text part has layers of linear attention, which",
+        ),
+        ({"model_type": "opt"}, None, "model_type: 'opt' is not loaded, but from_huggingface rea"),
         ({"model_type": "gpt_oss"}, None, "model_type: 'gpt_oss' has mixtures of experts, which"),
         (
             {"model_type": "cohere", "logit_scale": "inv_sqrt_d_model"},

@@ -11,6 +11,8 @@ from posenc_jax.encoding import Encoding
 from posenc_jax.encodings import make
 from posenc_jax.huggingface import from_huggingface, parts_from_huggingface
 from posenc_jax.huggingface.fields import HEAD, HEADS, LAYERS, WIDTH, Fields, Positive
+from posenc_jax.huggingface.rows import Parts
+from posenc_jax.huggingface.types import ROWS
 from posenc_jax.lab.config.schema import BiasedPart, ModelConfig, check
 from posenc_jax.lab.model.pretrained import weight_names as names
 from posenc_jax.lab.model.transformer import Encodings
@@ -214,7 +216,8 @@ MISSING = {
         "deepseek_v2", "deepseek_v3", "ernie4_5_moe", "glm4_moe", "gpt_oss", "granitemoe",
         "llama4_text", "minimax_m2", "mixtral", "olmoe", "phimoe", "qwen2_moe", "qwen3_moe",
     ),
-    "vectors of tokens for each layer": ("gemma3n_text", "gemma4_text"),
+    "vectors of tokens for each layer": ("gemma3n_text",),
+    "heads of two widths, and vectors of tokens for each layer or experts": ("gemma4_text",),
     "layers of linear attention": (
         "kimi_linear", "minimax", "olmo_hybrid", "qwen3_5_moe_text", "qwen3_5_text", "qwen3_next",
     ),
@@ -348,14 +351,34 @@ def _kind(fields: Fields) -> str:
         kind = "t5 gated"
     if kind == "deberta-v2" and fields.get("share_att_key"):
         kind = "deberta-v2 shared"
-    for what, kinds in MISSING.items():
-        if kind in kinds:
-            reason = f"{shown(kind)} has {what}, which our model does not have"
-            raise FieldError("model_type", f"{reason}; from_huggingface reads its positions")
+    if what := _missing(kind):
+        reason = f"{shown(kind)} has {what}, which our model does not have"
+        raise FieldError("model_type", f"{reason}; from_huggingface reads its positions")
     if kind not in ARCHITECTURES or " " in fields.get("model_type"):
-        choices = [name for name in ARCHITECTURES if " " not in name]
-        raise FieldError("model_type", f"{shown(kind)} is not known{choices_for(kind, choices)}")
+        raise FieldError("model_type", _not_loaded(kind, fields))
     return kind
+
+
+def _missing(kind: str) -> str:
+    """What a type has that our model has not; "" if nothing is known of it."""
+    return next((what for what, kinds in MISSING.items() if kind in kinds), "")
+
+
+def _not_loaded(kind: str, fields: Fields) -> str:
+    """Why the weights of a type are not loaded."""
+    row = ROWS.get(kind)
+    if isinstance(row, Parts) and row.types:
+        reason = f"{shown(kind)} has several parts, {', '.join(row.types)}, and is not loaded"
+        text = row.types.get("text_config", "")
+        default = text if isinstance(text, str) else text.type
+        text_type = fields.inside("text_config").get("model_type", default=default)
+        if what := _missing(text_type):
+            reason += f"; its text part has {what}, which our model does not have"
+        return f"{reason}; parts_from_huggingface reads their positions"
+    choices = choices_for(kind, [name for name in ARCHITECTURES if " " not in name])
+    if row is None:
+        return f"{shown(kind)} is not known{choices}"
+    return f"{shown(kind)} is not loaded, but from_huggingface reads its positions{choices}"
 
 
 def _name(theirs: tuple[str, ...], config: Mapping[str, Any]) -> str:
