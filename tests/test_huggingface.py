@@ -2,6 +2,7 @@
 
 import functools
 import json
+import math
 import random
 
 import jax
@@ -472,3 +473,14 @@ def test_a_window_among_positions_of_three_axes_counts_tokens():
     np.testing.assert_array_equal(hidden_QK, abs(order[:, None] - order[None]) >= 4)
     by_time = abs(pos_T3[:, None, 0] - pos_T3[None, :, 0]) >= 4
     assert (hidden_QK != by_time).any(), "control: by the axis of time"
+
+
+def test_yarn_of_a_config_is_that_of_the_catalogue():
+    """Also where the temperature is stated; another temperature is another encoding."""
+    yarn = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 8192}
+    read = lambda **more: from_huggingface({
+        "model_type": "llama", "rope_parameters": {**yarn, "rope_theta": 5e5, **more}
+    })  # fmt: skip
+    wanted = make("yarn", base=5e5, factor=4.0, length=8192, ramp="pairs_truncated")
+    assert read() == wanted == read(attention_factor=0.1 * math.log(4) + 1)
+    assert read(attention_factor=1.0) != wanted != read(mscale=2.0, mscale_all_dim=1.0)

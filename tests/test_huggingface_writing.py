@@ -300,6 +300,8 @@ def changed(fields, name):
         (make("nope"), "llama", None, "no_rope_layers: the code of 'llama' does not read it"),
         (make("rope+window"), "qwen2", None, "layers: is missing; layer_types of a config of"),
         (make("rope+window"), "qwen2", 0, r"to_huggingface\.layers: 0 must"),
+        ("rope", "llama", None, r"to_huggingface\.encoding: 'rope' is not of type Encoding"),
+        (make("rope"), 3, None, r"to_huggingface\.model_type: 3 is not of type str"),
         (make("irope"), "smollm3", 8, "attn_temperature_tuning: the code of 'smollm3'"),
         (make("learned", length=9, beyond="clamp"), "gpt2", None, "encoding.beyond: 'clamp' has"),
         (make("learned"), "opt", None, "encoding: position 0 has number 0; .* counts from 2"),

@@ -86,12 +86,13 @@ def to_huggingface(
       model_type: the type of config.
       layers: layers of the model; they are needed where a field has an entry for each.
 
-    FieldError: the code of the model does not read a field that the encoding needs; in one line
-    that names the field.
+    FieldError: an argument of another type; the code of the model does not read a field that the
+    encoding needs; in one line that names the field.
 
     Example:
       config |= posenc_jax.to_huggingface(posenc_jax.make("yarn", ramp="pairs"), "llama")
     """
-    if layers is not None:
-        layers = checked_all("to_huggingface", to_huggingface, layers=layers)["layers"]
+    stated = {"encoding": encoding, "model_type": model_type}
+    stated |= {} if layers is None else {"layers": layers}
+    layers = checked_all("to_huggingface", to_huggingface, **stated).get("layers")
     return {"model_type": model_type, **write(encoding, model_type, ROWS, layers)}

@@ -382,13 +382,14 @@ def _scaled(rope: Fields, config: Fields, rope_type: str, turn: dict[str, Any]) 
     if rope_type == "longrope":
         return _longrope(rope, factor, length, turn)
     rope.get("finetuned")  # the authors' code reads it for the type "dynamic-yarn" alone
-    beta = {"beta_fast": rope.get("beta_fast") or 32.0}
-    beta["beta_slow"] = rope.get("beta_slow") or 1.0
-    ramp = "pairs_truncated" if rope.get("truncate", default=True) else "pairs"
-    plain = make("ntk_by_parts", factor=factor, ramp=ramp, **beta, **turn)
+    turn |= {"beta_fast": rope.get("beta_fast") or 32.0, "beta_slow": rope.get("beta_slow") or 1.0}
+    turn |= {"ramp": "pairs_truncated" if rope.get("truncate", default=True) else "pairs"}
     scales = rope.get("mscale", default=0.0), rope.get("mscale_all_dim", default=0.0)
     temperature = root_temperature(factor, *(scales if all(scales) else ()))
-    return louder(plain, rope.get("attention_factor", default=temperature))
+    amplitude = rope.get("attention_factor", default=temperature)
+    if amplitude == root_temperature(factor):
+        return make("yarn", factor=factor, **turn)
+    return louder(make("ntk_by_parts", factor=factor, **turn), amplitude)
 
 
 def _longrope(rope: Fields, factor: float, length: int, turn: dict[str, Any]) -> Encoding:

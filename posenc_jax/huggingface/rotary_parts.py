@@ -12,7 +12,7 @@ from posenc_jax.combinators import each_layer
 from posenc_jax.encoding import Encoding, place
 from posenc_jax.encodings import rotation
 from posenc_jax.encodings.rotary_axes import Order, pair_axes, split_axes, turns_by_axis
-from posenc_jax.encodings.rotary_scaling import by_parts
+from posenc_jax.encodings.rotary_scaling import by_parts, root_temperature
 from posenc_jax.encodings.rotation import Pairing, Turn, with_length
 from posenc_jax.options import FieldError
 from posenc_jax.recipes import recorded
@@ -168,12 +168,15 @@ def with_factors(encoding: Encoding) -> Encoding:
         amplitude, plain = amplitude * plain.options["amplitude"], plain.options["encoding"]
     options = dict(plain.options)
     pairing = options.pop("pairing", "half")
-    if plain.name == "ntk_by_parts":
+    if plain.name == "yarn":
+        scales = options.pop("mscale"), options.pop("mscale_all_dim")
+        amplitude *= root_temperature(options["factor"], *scales)
+    if plain.name in ("ntk_by_parts", "yarn"):
         frequencies = by_parts(**options)
     elif plain.name == "rope" and not options["values"]:
         frequencies = lambda head: rotation.ladder(head, options["base"])
     else:
-        reason = f"{plain!r} has no learned factors; choices: rope, ntk_by_parts"
+        reason = f"{plain!r} has no learned factors; choices: rope, ntk_by_parts, yarn"
         raise FieldError("encoding", reason)
 
     def init(key, dims):

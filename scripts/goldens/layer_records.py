@@ -33,10 +33,9 @@ class Notes:
         if rest.get("position_bias") is not None:
             added = added + rest["position_bias"]
         n = getattr(module, "layer_idx", None)
-        numbered = n is not None and n >= 0 and n not in self.layers  # -1: shared by layers
-        self.layers[n if numbered else len(self.layers)] = (
-            query, every(key), added, scaling,
-        )  # fmt: skip
+        if n is None or n < 0 or n in self.layers:  # -1: shared by layers
+            n = len(self.layers)
+        self.layers[n] = query, every(key), added, scaling
         return torch.zeros_like(every(value)).transpose(1, 2).contiguous(), None
 
 

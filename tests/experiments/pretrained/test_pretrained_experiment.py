@@ -345,7 +345,11 @@ def command(monkeypatch):
         (with_config(num_hidden_layers=4096), {}, r"no tensor model.layers.4095.self_attn.o_proj"),
         (with_config(max_position_embeddings=2**30), {}, r"max_position_embeddings: 1073741824 is"),
         (with_weights(with_nan), {"prompts": ()}, r"tensor .* has 1 values of .* that are NaN"),
-        (of_type("mamba"), {}, r"config.model.checkpoint.model_type: 'mamba' is not known"),
+        (
+            of_type("mamba"),
+            {},
+            r"config.model.checkpoint.model_type: 'mamba' is not loaded; did",
+        ),
         (no_tokenizer, {}, r"tokenizer.json: no such file"),
         (rope_of("yarnn"), {}, r"checkpoint.rope_scaling.rope_type: 'yarnn'; did you mean yarn"),
         (with_weights(lambda whole: whole[:9000]), {}, r"model.safetensors: .*not fully covered"),

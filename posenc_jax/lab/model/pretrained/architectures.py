@@ -378,6 +378,10 @@ def _not_loaded(kind: str, fields: Fields) -> str:
     choices = choices_for(kind, [name for name in ARCHITECTURES if " " not in name])
     if row is None:
         return f"{shown(kind)} is not known{choices}"
+    try:
+        from_huggingface({"model_type": kind})
+    except FieldError:  # it has no attention, say
+        return f"{shown(kind)} is not loaded{choices}"
     return f"{shown(kind)} is not loaded, but from_huggingface reads its positions{choices}"
 
 
