@@ -30,8 +30,9 @@ def check(
 
     FieldError: an option that the config does not state is not as it was trained.
     """
-    chosen = options(config, name)
-    for option in trained.keys() & chosen.keys() - config.encoding.options.keys():
+    chosen = compared(config, name)
+    unstated = trained.keys() & chosen.keys() - config.encoding.options.keys()
+    for option in sorted(unstated):
         if chosen[option] != trained[option]:
             raise FieldError(
                 ("encoding", option),
@@ -40,25 +41,23 @@ def check(
             )
 
 
-def options(config: schema.TrainedConfig, name: str) -> dict[str, Any]:
+def compared(config: schema.TrainedConfig, name: str) -> dict[str, Any]:
     """The base, pairing and trained length of the parts of `name` that rotate, as the config has
     them.
     """
     chosen = fields.options_of(config, name)
-    compared: dict[str, Any] = {}
+    defaults: dict[str, Any] = {}
     for part in encodings.cards(name):
         if part.kind == "rotary":
             taken = (*ROTATION, *(("length",) if part.options.keys() >= EXTENSION else ()))
-            compared |= {
-                option: part.defaults[option] for option in taken if option in part.options
-            }
-    return compared | {option: chosen[option] for option in compared.keys() & chosen.keys()}
+            defaults |= {o: part.defaults[o] for o in taken if o in part.options}
+    return defaults | {option: chosen[option] for option in defaults.keys() & chosen.keys()}
 
 
 def of_run(before: schema.TrainedConfig, name: str) -> dict[str, Any]:
     """What `check` compares, of the training `name` of a run."""
     width = tasks.check(before.task.name, **before.task.options).width
-    return {"length": int(width(before.train.length))} | options(before, name)
+    return {"length": int(width(before.train.length))} | compared(before, name)
 
 
 def of_released(encoding: Encoding, length: int | None) -> dict[str, Any]:
