@@ -190,11 +190,13 @@ def _say_finished(config: schema.ExperimentConfig, workdir: str) -> None:
         runs.send_report(workdir, config.model_dump(), config.wandb.model_dump())
 
 
-def show(workdir: str) -> None:
+def show(workdir: str, reference: str = "") -> None:
     """Writes and prints the report of a finished run: the experiment's own, or a table by length.
 
+    reference: the encoding that others are compared with; "": the first.
+
     Raises:
-      ValueError: the folder holds no finished run.
+      ValueError: the folder holds no finished run, or none of the reference.
     """
     from posenc_jax.lab import report, runs
 
@@ -202,7 +204,7 @@ def show(workdir: str) -> None:
     load_modules(run.path, run.config, run.environment)
     name = run.config.get("experiment", "")
     page = module(name, "page") if name in names() else None
-    report.show(workdir, getattr(page, "sections", None))
+    report.show(workdir, getattr(page, "sections", None), reference=reference)
 
 
 def load_modules(

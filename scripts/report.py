@@ -4,6 +4,7 @@
     python scripts/report.py runs/rope_extrap runs/alibi_extrap     # runs/comparison.html
     python scripts/report.py runs/sweeps/extrap --out=extrap.html   # all runs of a folder
     python scripts/report.py runs/rope_extrap --attention           # with maps of attention
+    python scripts/report.py runs/extrap --reference=alibi          # differences from alibi
 
 The page about many runs pools runs that differ only in their seeds, and shows the other differences
 of their configs. `--attention` reads the runs' checkpoints, a few seconds for each. A folder
@@ -34,14 +35,18 @@ def main(arguments: list[str] | None = None) -> int:
     )
     parser.add_argument("--out", type=Path, help="the page over many runs")
     parser.add_argument("--attention", action="store_true", help="maps of attention on the page")
+    parser.add_argument("--reference", default="", metavar="NAME",
+                        help="of one run: the encoding that others are compared with")  # fmt: skip
     flags = parser.parse_args(arguments)
     try:
         finished = runs.finished(flags.folders)
         for run in finished if flags.attention else ():
             attention.save_weights(run)
         if len(finished) == 1 and flags.out is None and not flags.attention:
-            experiments.show(str(finished[0]))
+            experiments.show(str(finished[0]), flags.reference)
             return 0
+        if flags.reference:
+            raise ValueError("--reference: is of the report of one run")
         out = flags.out or Path(
             os.path.commonpath([run.parent for run in finished]), "comparison.html"
         )

@@ -16,7 +16,10 @@ Sections = Callable[[runs.StoredRun], tuple[str, Sequence[Section]]]
 
 
 def show(
-    workdir: str | Path, sections: Sections | None = None, console: Console | None = None
+    workdir: str | Path,
+    sections: Sections | None = None,
+    console: Console | None = None,
+    reference: str = "",
 ) -> None:
     """Draws the figures, writes report.html and the tables' files, prints texts and tables.
 
@@ -25,14 +28,16 @@ def show(
       sections: gives the line under the page's title, and the sections in order; by default those
         of `length_table`.
       console: where to print; standard output by default.
+      reference: the encoding that others are compared with; "": the first.
 
     Raises:
-      ValueError: the folder holds no finished run.
+      ValueError: the folder holds no finished run, or none of the reference.
     """
     # They import Matplotlib, which takes a fifth of a run's start.
     from posenc_jax.lab.report import length_table, profile, speed, tables, terminal, webpage
 
     run, console = runs.read(workdir), console or Console()
+    run = run.compared_with(reference) if reference else run
     lead, shown = (sections or length_table.page)(run)
     shown = [*shown, *speed.sections(run), *profile.sections(run.path)]
     for section in shown:

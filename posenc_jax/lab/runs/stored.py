@@ -4,6 +4,7 @@ import errno
 import hashlib
 import tempfile
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -34,6 +35,21 @@ class StoredRun(NamedTuple):
         if not isinstance(self.summary, LengthSummary):
             raise ValueError(f"workdir: {self.path}: its summary.json has no results by length")
         return self.summary
+
+    def compared_with(self, reference: str) -> "StoredRun":
+        """The run with this encoding as its first one, from which reports show differences.
+
+        Raises:
+          ValueError: the run has no results by length, or none of this encoding.
+        """
+        summary = self.by_length
+        if reference not in summary.results:
+            raise ValueError(f"reference: {reference!r}{choices_for(reference, summary.results)}")
+        later = lambda record: record["labels"].get("encoding") != reference
+        results = {reference: summary.results[reference], **summary.results}
+        return self._replace(
+            records=sorted(self.records, key=later), summary=replace(summary, results=results)
+        )
 
 
 def read(workdir: str | Path) -> StoredRun:

@@ -6,7 +6,7 @@ from html.parser import HTMLParser
 import pytest
 
 from posenc_jax.lab import report, runs
-from posenc_jax.lab.report import drawing, webpage
+from posenc_jax.lab.report import drawing, summaries, webpage
 from scripts.report import main
 from tests.support.devtools import opened
 from tests.support.report_runs import NASTY, make_records, shown, write_run
@@ -134,6 +134,27 @@ def test_the_page_tells_how_to_read_and_repeat_the_run(workdir, page_text):
 def test_a_folder_without_a_finished_run_is_refused(tmp_path):
     with pytest.raises(ValueError, match=r"^workdir: [^\n]* has no config\.json"):
         report.show(tmp_path)
+
+
+OTHER = "randomized+rope"  # of the run, beside rope
+
+
+def test_differences_are_from_the_encoding_that_is_named(workdir, capsys):
+    run = runs.read(workdir)
+    from_rope = summaries.differences(run.records, run.by_length.metric)
+    assert (from_rope.first, *from_rope.intervals) == ("rope", OTHER)
+    swapped = summaries.differences(run.compared_with(OTHER).records, run.by_length.metric)
+    assert (swapped.first, *swapped.intervals) == (OTHER, "rope")
+    for length, gap in from_rope.intervals[OTHER].items():
+        other = swapped.intervals["rope"][length]
+        assert (other.mean, other.half) == pytest.approx((-gap.mean, gap.half))
+    assert main([str(workdir), f"--reference={OTHER}"]) == 0
+    assert f"Difference from {OTHER}" in capsys.readouterr().out
+    assert f"Difference from {OTHER}" in (workdir / "report.html").read_text()
+    assert main([str(workdir), "--reference=ropes"]) == 2
+    assert capsys.readouterr().err.startswith("reference: 'ropes'; did you mean rope?")
+    assert main([str(workdir)]) == 0
+    assert "Difference from rope" in (workdir / "report.html").read_text(), "control"
 
 
 @pytest.mark.thorough
