@@ -116,8 +116,11 @@ def findings(summary: LengthSummary) -> list[str]:
     return [*others, at_trained]
 
 
-def ranked(summary: LengthSummary, length: int) -> str:
-    """The best method, and those whose interval over seeds meets its own."""
+def ranked(summary: LengthSummary, length: int, named: int | None = None) -> str:
+    """The best method, and those whose interval over seeds meets its own.
+
+    named: how many of those are named, the others are counted; None: all.
+    """
     first, *near = summaries.leaders(summary, length)
     cells = {n: row[length] for n, row in summary.results.items() if length in row}
     metric, name = summary.metric, metrics.metric(summary.metric).title
@@ -130,6 +133,8 @@ def ranked(summary: LengthSummary, length: int) -> str:
         worst = f"{last} has the worst, {shown(cells[last])}"
         return f"{said}, but is not shown to be better than any other; {worst}"
     others = formats.listed(near, "or")
+    if named is not None and len(near) > named + 1:
+        others = f"{', '.join(near[:named])} and {len(near) - named} others"
     return said + f", but is not shown to be better than {others}" * bool(near)
 
 
