@@ -139,7 +139,7 @@ def on_page_markdown(markdown: str, page: Any, **rest: Any) -> str:
     link to the page with everything that was measured, or with every type.
     """
     if page.file.src_uri == CHOOSE:
-        page.meta["hide"] = ["toc"]  # its table takes the whole width
+        page.meta["hide"] = ["toc", "navigation"]  # its table takes the whole width
     if not page.file.generated_by:
         markdown = mended(markdown, f"docs/{page.file.src_uri}")
         name = PARTS.get(page.file.name, page.file.name)
