@@ -38,10 +38,9 @@ from posenc_jax.attention.softmax import (
     sum_to,
     take_in,
     through_cap,
-    transposed,
 )
 from posenc_jax.attention.tokens import Tokens
-from posenc_jax.backends.barriers import barrier
+from posenc_jax.backends.barriers import barrier, transposed
 from posenc_jax.backends.skew import skew
 from posenc_jax.dtypes import widest
 from posenc_jax.encoding import bias

@@ -6,7 +6,7 @@ Products and sums are accumulated in float32 or wider.
 import jax
 import jax.numpy as jnp
 
-from posenc_jax.backends.barriers import barrier
+from posenc_jax.backends.barriers import barrier, transposed
 from posenc_jax.backends.row_sums import sum_rows
 from posenc_jax.dtypes import widest
 
@@ -24,11 +24,6 @@ def for_every_head(x_BTGC: jax.Array, heads: int) -> jax.Array:
     """Keys or values of G heads as those of all heads of queries, [B, T, H, C]."""
     group = heads // x_BTGC.shape[2]
     return x_BTGC if group == 1 else jnp.repeat(x_BTGC, group, axis=2)
-
-
-def transposed(x: jax.Array) -> jax.Array:
-    """The last two axes exchanged."""
-    return barrier(jnp.swapaxes(x, -1, -2))
 
 
 def narrow(x: jax.Array, dtype: jax.typing.DTypeLike) -> jax.Array:

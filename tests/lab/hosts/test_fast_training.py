@@ -90,6 +90,24 @@ def test_bfloat16_stays():
     assert {out.dtype, *(g.dtype for g in pull(out))} == {jnp.dtype(jnp.bfloat16)}
 
 
+@pytest.mark.parametrize(("wide", "narrow"), [(16, 48), (48, 16)])
+def test_products_of_bfloat16_are_rounded_once(wide, narrow):
+    """The sums over 512 tokens too: one of bfloat16 would be off by a percent and more."""
+    rng = np.random.default_rng(0)
+    shapes = (512, wide), (wide, narrow), (512, narrow)
+    x, w, g = (jnp.asarray(rng.uniform(0.5, 1.5, size), jnp.bfloat16) for size in shapes)
+    with compile_for("cpu"):
+        out, pull = jax.vjp(jax.jit(lambda x, w: linear(x, w, None)), x, w)
+        results = out, *pull(g)
+    x64, w64, g64 = (np.asarray(a, np.float64) for a in (x, w, g))
+    for result, wanted in zip(results, (x64 @ w64, g64 @ w64.T, x64.T @ g64), strict=True):
+        off = np.abs(np.asarray(result, np.float64) / wanted - 1).max()
+        assert off < 2.0**-8, "half a unit in the last place of bfloat16"
+    add = lambda total, term: (total + term, None)
+    in_bfloat16, _ = jax.lax.scan(add, jnp.zeros((), x.dtype), x[:, 0] * g[:, 0])
+    assert abs(float(in_bfloat16) / (x64.T @ g64)[0, 0] - 1) > 2.0**-8, "control"
+
+
 def test_what_is_packed_comes_back():
     state = {"mean": TREE, "count": jnp.int32(3), "more": (TREE, jnp.zeros(2))}
     packed = pack(state, TREE)

@@ -4,6 +4,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
+from posenc_jax.backends.barriers import transposed
 from posenc_jax.dtypes import widest
 from posenc_jax.lab.hosts.fast_training import linear
 from posenc_jax.lab.model.layers.dense_norm import ACTIVATIONS, Dense, norm, weight
@@ -60,4 +61,4 @@ def _logits(module: nn.Module, x: jax.Array) -> jax.Array:
         return Dense(module.vocab, x.dtype, biased=biased, name="read_out")(x)
     zeros = nn.initializers.zeros_init()
     b = weight(module, "read_out_bias", zeros, (module.vocab,)).astype(x.dtype) if biased else None
-    return linear(x, _table(module).T.astype(x.dtype), b)
+    return linear(x, transposed(_table(module).astype(x.dtype), merges=True), b)
