@@ -5,6 +5,7 @@
 Text before the line of MARK is written by hand and stays.
 """
 
+import argparse
 import collections
 import json
 import pathlib
@@ -252,10 +253,17 @@ def anchor(kind: str) -> str:
     return "type-" + kind.replace(".", "-").lower()
 
 
+def parsed_flags() -> argparse.ArgumentParser:
+    return argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+
+
 def main() -> None:
     before = PAGE.read_text().split(MARK)[0]
     PAGE.write_text(before + MARK + "\n" + page())
 
 
 if __name__ == "__main__":
+    parsed_flags().parse_args()
     main()
