@@ -214,6 +214,7 @@ def parsed_flags() -> argparse.ArgumentParser:
         ("--input", "inputs", "what is added to tokens"),
         ("--pictures", "pictures", "what is added to patches"),
         ("--codes", "codes", "what is added to points and frames"),
+        ("--outputs", "outputs", "attention that also turns its output, to tokens and blocks"),
         ("--scores", "scores", "attention with parameters of positions, or of patches"),
         ("--tables", "tables", "shapes of tables alone"),
         ("--fields", "fields", "changes of the default configs alone"),

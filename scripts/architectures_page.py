@@ -5,6 +5,7 @@
 Text before the line of MARK is written by hand and stays.
 """
 
+import argparse
 import collections
 import json
 import pathlib
@@ -39,6 +40,7 @@ WORDS = {
     "gated_tiles": "tables of tiles and patches with gates",
     "on_first_head": "first head alone",
     "values_too": "values too",
+    "values_and_back": "values too, and the output back",
     "backwards": "the other way",
     "box_tables": "tables of boxes",
     "box_waves": "waves of boxes",
@@ -116,27 +118,33 @@ def stored(name: str) -> Any:
     return json.loads((FROZEN / f"{name}.json").read_text())
 
 
-def proved_part(note: dict[str, Any]) -> tuple[str, str]:
-    """The type and the part that a note proves."""
+def proved_parts(note: dict[str, Any]) -> list[tuple[str, str]]:
+    """The type and the part, or parts, that a note proves."""
     config, part = note["config"], note.get("part")
+    if "parts" in note:
+        return [(config["model_type"], part) for part in note["parts"]]
     answers = parts_from_huggingface(config)
     if isinstance(row_of(config["model_type"], ROWS), Seq2Seq) and {*answers} == {""}:
         part = "decoder" if config.get("is_decoder") else "encoder"
     elif part not in answers:  # the proof is of the first that has an encoding
         part = next(name for name, answer in answers.items() if isinstance(answer, Encoding))
-    return config["model_type"], part
+    return [(config["model_type"], part)]
 
 
 def proofs() -> dict[tuple[str, str], Proof]:
     """How each part of a type is proved, by (type, part)."""
     marked = {(kind, ""): Proof("s", None) for kind in stored("tables")}
-    for letter, names in (("i", ("inputs", "pictures", "codes")), ("m", ("scores", "proofs"))):
+    for letter, names in (
+        ("i", ("inputs", "pictures", "codes")),
+        ("m", ("scores", "proofs", "outputs")),
+    ):
         errors = collections.defaultdict(list)
         for note in (note for name in names for note in stored(name)):
-            errors[proved_part(note)].append(note["error"])
+            for part in proved_parts(note):
+                errors[part].append(note["error"])
         marked |= {part: Proof(letter, max(several)) for part, several in errors.items()}
     for note in stored("models"):  # whole models, whose error the tests bound
-        marked[proved_part(note)] = Proof("m", 1e-5)
+        marked |= dict.fromkeys(proved_parts(note), Proof("m", 1e-5))
     return marked
 
 
@@ -245,10 +253,17 @@ def anchor(kind: str) -> str:
     return "type-" + kind.replace(".", "-").lower()
 
 
+def parsed_flags() -> argparse.ArgumentParser:
+    return argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+
+
 def main() -> None:
     before = PAGE.read_text().split(MARK)[0]
     PAGE.write_text(before + MARK + "\n" + page())
 
 
 if __name__ == "__main__":
+    parsed_flags().parse_args()
     main()

@@ -10,6 +10,7 @@ run, from the command to its end. The machine must do nothing else; a load of LO
 refused in one line with status 2, a run that fails with status 1.
 """
 
+import argparse
 import datetime
 import importlib.metadata
 import json
@@ -44,6 +45,14 @@ class Time(NamedTuple):
     cores: int
     python: str
     jax: str
+
+
+def parsed_flags() -> argparse.ArgumentParser:
+    flags = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    flags.add_argument("variants", nargs="*", metavar="VARIANT", help="as after configs/")
+    return flags
 
 
 def main(variants: Sequence[str] = ()) -> int:
@@ -116,4 +125,4 @@ def table(times: dict) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main(parsed_flags().parse_args().variants))

@@ -12,6 +12,7 @@ results/unfinished/position.tar.xz whenever it ends or is stopped; they have no 
 stages are measured.
 """
 
+import argparse
 import lzma
 import sys
 import tarfile
@@ -156,24 +157,31 @@ def stage(name: str, named: Sequence[str], *options: str) -> int:
     return status
 
 
+def parsed_flags() -> argparse.ArgumentParser:
+    flags = argparse.ArgumentParser(
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        epilog="Other flags are those of scripts/sweep.py.",
+        allow_abbrev=False,
+    )
+    flags.add_argument("--point", action="append", default=[], help="a run; again for more")
+    flags.add_argument("--stage", choices=STAGES[1:], help="a stage of the next design")
+    return flags
+
+
 def main(arguments: list[str]) -> int:
     """Returns the exit status of the sweep."""
-    values = lambda flag: [a.removeprefix(flag) for a in arguments if a.startswith(flag)]
-    named, stages = values("--point="), values("--stage=")
-    if stages and stages[-1] not in STAGES[1:]:
-        choices = ", ".join(STAGES[1:])
-        print(f"--stage: {stages[-1]!r} is none; choices: {choices}", file=sys.stderr)
-        return 2
-    archive, folder = POSITION if stages else (ROOT / "results" / "leaderboard.tar.xz", FOLDER)
+    flags, others = parsed_flags().parse_known_args(arguments)
+    named = flags.point
+    archive, folder = POSITION if flags.stage else (ROOT / "results" / "leaderboard.tar.xz", FOLDER)
     if archive.exists():
         try:
             unpack(archive, folder)
         except ValueError as error:
             print(error, file=sys.stderr)
             return 2
-    others = [a for a in arguments if not a.startswith(("--point=", "--stage="))]
-    if stages:
-        return stage(stages[-1], named, *others)
+    if flags.stage:
+        return stage(flags.stage, named, *others)
     status = measure(named or missing(), "", *others)
     count, left = len(sweep.read(CONFIG, {})[0].points), len(missing())
     print(f"{count - left} of {count} runs are finished", flush=True)

@@ -7,6 +7,7 @@ is read from the records, and how sure an answer is follows from them. A row wit
 so.
 """
 
+import argparse
 import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -252,6 +253,12 @@ def ledger(claims: Sequence[Finding]) -> str:
     return "\n".join(lines)
 
 
+def parsed_flags() -> argparse.ArgumentParser:
+    return argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+
+
 def main() -> None:
     """Writes the page."""
     path = ROOT / "docs" / "choosing.md"
@@ -260,4 +267,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    parsed_flags().parse_args()
     main()

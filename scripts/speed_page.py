@@ -5,6 +5,7 @@
 The tables of what is compiled for accelerators are those of scripts/compile_for.py.
 """
 
+import argparse
 import json
 import sys
 from collections.abc import Mapping, Sequence
@@ -167,6 +168,12 @@ def _gpu_tables(gpu: Mapping[str, Any]) -> str:
     return text.replace("\n\n\n", "\n\n").strip()
 
 
+def parsed_flags() -> argparse.ArgumentParser:
+    return argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+
+
 def main() -> None:
     """Writes the tables."""
     raw = [json.loads((ROOT / "results" / f"{name}.json").read_text("utf-8"))
@@ -179,4 +186,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    parsed_flags().parse_args()
     main()

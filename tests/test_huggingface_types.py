@@ -5,6 +5,7 @@ config, as transformers 5.24 makes it.
 """
 
 import json
+import pathlib
 import re
 from functools import partial
 from typing import Any
@@ -14,6 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import posenc_jax
 from posenc_jax import (
     Dims,
     Encoding,
@@ -27,6 +29,7 @@ from posenc_jax import (
 )
 from posenc_jax.combinators import by_order
 from posenc_jax.encodings.by_layer import chunked
+from posenc_jax.encodings.rotary_scaling import louder
 from posenc_jax.huggingface.box_readers import box_tables
 from posenc_jax.huggingface.fields import POSITIONAL, Fields
 from posenc_jax.huggingface.offset_readers import class_offsets
@@ -38,7 +41,10 @@ from posenc_jax.huggingface.rotary_parts import (
     louder_by_count,
     on_channels,
     paired_across,
+    values_and_back,
+    values_too,
     with_factors,
+    without_attention,
 )
 from posenc_jax.huggingface.rows import Parts
 from posenc_jax.huggingface.series_readers import standardized_sines
@@ -47,6 +53,7 @@ from posenc_jax.layout import full, layout
 from posenc_jax.options import FieldError
 from scripts.goldens.compared import (
     answer_of,
+    block_outputs_gap,
     code_gap,
     grid_gap,
     input_gap,
@@ -57,12 +64,14 @@ from scripts.goldens.config_changes import changes
 from scripts.goldens.frozen import FOLDER, read
 from tests.support.catalogue import gap
 
+ROOT = pathlib.Path(__file__).parents[1]
 TYPES = json.loads((FOLDER / "types.json").read_text())
 PROOFS = json.loads((FOLDER / "proofs.json").read_text())
 INPUTS = json.loads((FOLDER / "inputs.json").read_text())
 PICTURES = json.loads((FOLDER / "pictures.json").read_text())
 CODES = json.loads((FOLDER / "codes.json").read_text())
 SCORES = json.loads((FOLDER / "scores.json").read_text())
+OUTPUTS = json.loads((FOLDER / "outputs.json").read_text())
 TABLES = json.loads((FOLDER / "tables.json").read_text())
 MEMORIES = "edgetam_video", "sam2_video", "sam3_tracker_video"
 # Types whose default config no model was released with: widths of heads that do not pair or fit.
@@ -674,11 +683,120 @@ def test_defaults_that_are_not_the_released_form():
     assert first == inside_scale(make("alibi"))
 
 
+@pytest.mark.parametrize("case", OUTPUTS, ids=[case["case"].replace(" ", "_") for case in OUTPUTS])
+def test_attention_to_tokens_and_to_keys_of_blocks(case):
+    """What small models of transformers give after the output turned back, frozen."""
+    arrays = read("outputs", case["case"])
+    parts = parts_from_huggingface(case["config"])
+    assert block_outputs_gap(parts, case["layer"], arrays) < 2e-5
+    still = dict.fromkeys(parts, make("nope"))
+    assert block_outputs_gap(still, case["layer"], arrays) > 1e-3, "control"
+
+
+def deepseek_v4_parts(change=values_and_back, last=True, amplitude=None, distance=2, **options):
+    """The parts of a layer with blocks of the small DeepSeek-V4, with something else in it."""
+    scaled = {} if amplitude is None else {"factor": 4.0, "length": 16, "ramp": "pairs_truncated"}
+    options = {"base": 160_000.0, "pairing": "interleaved", **scaled, **options}
+    encoding = make("ntk_by_parts" if scaled else "rope", **options)
+    encoding = encoding if amplitude is None else louder(encoding, amplitude)
+    blocks = on_channels(change(encoding), 0.5, last=last)
+    return {"tokens": chain(blocks, make("window", distance=distance)), "blocks": blocks}
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"base": 10_000.0}, {"pairing": "half"}, {"last": False}, {"change": lambda rope: rope},
+     {"change": values_too}, {"distance": 3}],
+    ids=["base", "pairing", "channels", "values", "output", "window"],
+)  # fmt: skip
+def test_every_part_of_deepseek_v4_is_needed(wrong):
+    case = next(case for case in OUTPUTS if case["case"] == "deepseek_v4 1")
+    arrays, right = read("outputs", case["case"]), deepseek_v4_parts()
+    read_parts = parts_from_huggingface(case["config"])
+    assert {name: layers(answer)[1] for name, answer in read_parts.items()} == right
+    assert block_outputs_gap(right, 0, arrays) < 2e-5
+    assert block_outputs_gap(deepseek_v4_parts(**wrong), 0, arrays) > 1e-3
+
+
+def test_yarn_of_deepseek_v4_leaves_lengths_as_they_are():
+    case = next(case for case in OUTPUTS if case["case"] == "deepseek_v4 yarn 1")
+    arrays = read("outputs", case["case"])
+    gaps = [block_outputs_gap(deepseek_v4_parts(amplitude=amplitude), 0, arrays)
+            for amplitude in (1.0, 1 + 0.1 * np.log(4))]  # fmt: skip
+    assert gaps[0] < 2e-5 < 1e-3 < gaps[1]
+
+
+def test_the_attention_to_blocks_of_the_page():
+    """docs/architectures.md: a query reads the keys of whole blocks before it alone."""
+    text = (ROOT / "docs" / "architectures.md").read_text("utf-8")
+    (program,) = (code for code in re.findall(r"```python\n(.*?)```", text, re.S) if "far" in code)
+    scope: dict[str, Any] = {"posenc_jax": posenc_jax}
+    exec(program, scope)
+    draw = lambda seed, *shape: jax.random.normal(jax.random.key(seed), (1, *shape, 512))
+    q, kv, blocks = draw(0, 512, 2), draw(1, 512, 1), draw(2, 4, 1)
+    run = lambda blocks: np.asarray(scope["attention"](2, q, kv, blocks, jnp.zeros(2)))
+    out, other = run(blocks), run(blocks.at[:, 1].add(1.0))  # of tokens 128 to 255
+    assert out.shape == (1, 512, 2, 512)
+    assert np.array_equal(out[:, :255], other[:, :255])
+    assert (np.abs(out - other)[:, 255:].max(axis=(0, 2, 3)) > 1e-4).all(), "control"
+
+
+def test_deepseek_v4_as_released():
+    """Files name a block's tokens in each layer, and have one dictionary; newer ones have two."""
+    yarn = {"type": "yarn", "factor": 16, "original_max_position_embeddings": 65_536,
+            "beta_fast": 32, "beta_slow": 1}  # fmt: skip
+    released = {
+        "model_type": "deepseek_v4", "num_hidden_layers": 5, "head_dim": 512, "rope_theta": 10_000,
+        "compress_ratios": [0, 0, 4, 128, 4, 0], "compress_rope_theta": 160_000,
+        "qk_rope_head_dim": 64, "rope_scaling": yarn, "sliding_window": 128,
+        "max_position_embeddings": 1_048_576,
+    }  # fmt: skip
+    parts = parts_from_huggingface(released)
+    assert [*parts] == ["tokens", "blocks"]
+    tokens, blocks = (layers(answer, 5) for answer in parts.values())
+    scaled = make("ntk_by_parts", base=160_000.0, pairing="interleaved", factor=16.0,
+                  length=65_536, ramp="pairs_truncated")  # fmt: skip
+    turned = on_channels(values_and_back(louder(scaled, 1.0)), 0.125, last=True)
+    plain = on_channels(values_and_back(make("rope", pairing="interleaved")), 0.125, last=True)
+    near = make("window", distance=127)
+    assert tokens == [chain(plain, near)] * 2 + [chain(turned, near)] * 3
+    assert blocks == [without_attention()] * 2 + [turned] * 3
+    newer = {name: value for name, value in released.items() if "rope" not in name}
+    share = {"partial_rotary_factor": 0.125}
+    newer |= {
+        "layer_types": ["sliding_attention"] * 2 + ["heavily_compressed_attention"] * 3,
+        "rope_parameters": {
+            "main": {"rope_type": "default", "rope_theta": 10_000, **share},
+            "compress": {**yarn, "rope_theta": 160_000, "attention_factor": 1.0, **share},
+        },
+    }
+    assert parts_from_huggingface(newer) == parts
+    newer["rope_parameters"]["main"] |= {"rope_theta": 500.0}
+    assert parts_from_huggingface(newer) != parts, "control"
+
+
+@pytest.mark.parametrize(
+    ("fields", "line"),
+    [
+        ({"compress_ratios": [4, 4], "num_hidden_layers": 3}, "compress_ratios: has 2 layers; num"),
+        ({"compress_ratios": [4, 5]}, r"compress_ratios\[1\]: 5; choices: 0, 4, 128"),
+        ({"layer_types": ["full_attention"]}, r"layer_types\[0\]: 'full_attention'; did you "),
+        ({"layer_types": []}, "layer_types: has 0 layers"),
+        ({"qk_rope_head_dim": 7}, "channels do not pair"),
+        ({"rope_parameters": {"main": {}, "compress": {}}}, "main.rope_theta: is missing"),
+        ({"rope_parameters": {"rope_type": "su-yarn"}}, "rope_parameters.rope_type: 'su-yarn'"),
+        ({"alibi": True}, "alibi: True is not known for this model"),
+    ],
+)
+def test_wrong_fields_of_deepseek_v4_are_one_line(fields, line):
+    with pytest.raises(FieldError, match=line) as error:
+        parts_from_huggingface({"model_type": "deepseek_v4", **fields})
+    assert "\n" not in str(error.value)
+
+
 def test_deepseek_v4_is_not_taken_for_another_deepseek():
-    """Its keys are compressed, and turned back in the output: no rope on the last channels."""
     latent = {**LATENT, "rope_parameters": {"rope_type": "default", "rope_theta": 1e4}}
-    reason = r"'deepseek_v4' keys stand for compressed blocks .* the output back"
-    with pytest.raises(FieldError, match=reason):
+    with pytest.raises(FieldError, match="has several parts: tokens, blocks"):
         from_huggingface({"model_type": "deepseek_v4", **latent})
     assert isinstance(from_huggingface({"model_type": "deepseek_v3", **latent}), Encoding)
 

@@ -101,6 +101,9 @@ TYPES: dict[str, Any] = {
     "rope_interleave": bool,
     "rope_local_base_freq": Positive,
     "rope_scaling_layers": tuple[int, ...],
+    # DeepSeek-V4's keys that stand for blocks of tokens
+    "compress_ratios": tuple[int, ...],
+    "compress_rope_theta": Positive,
     "rope_theta": Positive,
     "rotary": bool,
     "rotary_dim": Size,

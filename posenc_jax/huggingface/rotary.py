@@ -54,6 +54,7 @@ class Rotary(NamedTuple):
     radius:     the window is that on either side of the query, its own not counted.
     around:     tokens of a window and its other side; every layer but each third has it.
     chunk:      positions of a chunk, in layers that turn; 0: no chunks.
+    last:       the channels of the share are the last ones.
     channels:   the field that says how many channels turn: the first, or of DeepSeek the last.
     width:      of these channels, where the config does not say it.
     order:      of M-RoPE's sections.
@@ -69,8 +70,9 @@ class Rotary(NamedTuple):
                 window, N for no attention.
     types:      what the model means by types of layers in `block_types`.
     change:     further changes of the rotation: "backwards" turns the other way, "values" turns
-                values too, "head" turns the first head alone, "learned" has learned factors of the
-                frequencies and logits that grow with the logarithm of the keys, in all layers.
+                values too, "values and back" also the output back, "head" turns the first head
+                alone, "learned" has learned factors of the frequencies and logits that grow with
+                the logarithm of the keys, in all layers.
     options:    of rope that the code reads: all, the base alone, or none, so that nothing else may
                 be written.
     reads:      further fields that the code reads, of those that only some models read.
@@ -90,6 +92,7 @@ class Rotary(NamedTuple):
     radius: bool = False
     around: int = 0
     chunk: int = 0
+    last: bool = False
     channels: Literal["", "rotary_dim", "qk_rope_head_dim"] = ""
     width: int = 64
     order: Order | None = None
@@ -103,7 +106,7 @@ class Rotary(NamedTuple):
     scaling: Mapping[str, Any] = {}
     pattern: str = ""
     types: Mapping[str, str] = {}
-    change: Literal["", "backwards", "values", "head", "learned"] = ""
+    change: Literal["", "backwards", "values", "values and back", "head", "learned"] = ""
     options: Literal["all", "base", "none"] = "all"
     reads: tuple[str, ...] = ()
     still: str = NONE
@@ -304,6 +307,8 @@ def _turned(model: Rotary, config: Fields, layer_type: str, layer: Turned) -> En
         encoding = rotary_parts.with_factors(encoding)
     if model.change == "values":
         encoding = rotary_parts.values_too(encoding)
+    if model.change == "values and back":
+        encoding = rotary_parts.values_and_back(encoding)
     if head:  # refuses a width that does not pair, and lists of another length
         any_key: Any = np.zeros(2, np.uint32)  # none of these methods draws parameters
         encoding.init(any_key, Dims(head, 1, int(head * share) or 1))
@@ -312,7 +317,7 @@ def _turned(model: Rotary, config: Fields, layer_type: str, layer: Turned) -> En
     elif width:
         encoding = rotary_parts.on_channels(encoding, width)
     elif share < 1:
-        encoding = rotary_parts.on_channels(encoding, share)
+        encoding = rotary_parts.on_channels(encoding, share, model.last)
     if growth := rope.get("llama_4_scaling_beta"):
         length = rope.need("original_max_position_embeddings")
         encoding = chain(encoding, stepped(growth, length, ahead=0))

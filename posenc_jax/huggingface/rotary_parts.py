@@ -218,6 +218,14 @@ def values_too(encoding: Encoding) -> Encoding:
 
 
 @recorded
+def values_and_back(encoding: Encoding) -> Encoding:
+    """The rotary encoding that turns values as keys, and the output back by the query's position,
+    as `rope(values=True)`.
+    """
+    return encoding._replace(turns_values=True)
+
+
+@recorded
 def on_first_head(encoding: Encoding) -> Encoding:
     """The `mhrope` encoding, of which one axis turns heads, with positions of one axis."""
     return encoding._replace(place=lambda key, layout: (layout.pos_BT,) * 3)

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from posenc_jax import Dims, Encoding, frame, parts_from_huggingface, weights
+from posenc_jax import Dims, Encoding, attend, frame, merge, parts_from_huggingface, weights
 from posenc_jax.encoding import embed, place
 from posenc_jax.encodings import picture_positions
 from posenc_jax.layout import layout
@@ -160,6 +160,34 @@ def scores_gap(encoding: Encoding, layer: int, arrays: Mapping[str, np.ndarray])
         x = [jnp.asarray(arrays["x"], float)] if "x" in arrays else []
         made = weights(jnp.asarray(q), jnp.asarray(k), view.layer(layer, *x))
         return float(np.max(np.abs(np.asarray(made) - theirs)))
+
+
+def block_outputs_gap(
+    parts: Mapping[str, Any], layer: int, arrays: Mapping[str, np.ndarray]
+) -> float:
+    """The largest difference of our attention's output in a layer from that of a model whose
+    queries read tokens, and keys that stand for blocks of tokens.
+
+    Args:
+      parts: the encodings "tokens" and "blocks".
+      arrays: as `block_layers.recorded_layers` gives them.
+    """
+    x = {n: jnp.asarray(a if a.dtype == bool else a.astype(np.float64)) for n, a in arrays.items()}
+    time, heads, head = x["q"].shape[1:]
+    with jax.enable_x64(True):
+        dims = Dims(heads * head, heads, head, layer + 1)
+        at = layout(np.ones((1, time), np.int32))
+        q, tokens, sees = x["q"], x["tokens"], x["sees"]
+        view = frame(parts["tokens"], {}, at, dims, form="dense").layer(layer)
+        seen = attend(q, tokens, tokens, view, sink_H=x["sink"], return_lse=True)
+        if "blocks" in x:
+            blocks = x["blocks"]
+            there = layout(np.ones((1, blocks.shape[1]), np.int32), jnp.asarray(arrays["pos"]))
+            view = frame(parts["blocks"], {}, at, dims, there, causal=False, form="dense")
+            mask = sees[..., time:]
+            more = attend(q, blocks, blocks, view.layer(layer), mask_BHQK=mask, return_lse=True)
+            seen = merge(seen, more)
+        return float(np.max(np.abs(np.asarray(seen[0]) - arrays["out"])))
 
 
 def code_gap(encoding: Encoding, arrays: Mapping[str, np.ndarray]) -> float:

@@ -21,6 +21,7 @@ from transformers import AttentionInterface, AttentionMaskInterface, PretrainedC
 from transformers.masking_utils import eager_mask
 
 from goldens.attention_modules import CALLED, PARTS, WATCHED, interface, watch
+from goldens.block_layers import block_outputs
 from goldens.compared import answer_of, code_gap, grid_gap, input_gap, layers_gap, scores_gap
 from goldens.embedding_modules import ADDED
 from goldens.golden import reset
@@ -282,5 +283,6 @@ PROOFS = {
     "inputs": Proof(input_rows),
     "pictures": Proof(patch_codes),
     "codes": Proof(added_codes, ADDED, "ADDED of scripts/goldens/embedding_modules.py"),
+    "outputs": Proof(block_outputs, {"deepseek_v4"}, "scripts/goldens/block_layers.py"),
     "scores": Proof(watched_scores, {**WATCHED, **CALLED}, f"WATCHED or CALLED of {MODULES}"),
 }

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from posenc_jax.huggingface.block_readers import DEEPSEEK_V4
 from posenc_jax.huggingface.own_readers import ERNIE, FALCON_ALIBI, HUNYUAN_VL, MISTRAL_LARGE4
 from posenc_jax.huggingface.rope_fields import FULL, LOCAL
 from posenc_jax.huggingface.rotary import Rotary
@@ -241,10 +242,7 @@ ROTARY: dict[str, Any] = {
         "backbone": Rotary(500_000.0),
     }),
     "dbrx": Rotary(),
-    "deepseek_v4": Absent(
-        "keys stand for compressed blocks of tokens in most layers; those of a window turn keys, "
-        "values and the output back on a part of a head, as rope(values=True) does"
-    ),
+    "deepseek_v4": DEEPSEEK_V4,
     "dots3_note_text": LATENT._replace(
         share=1.0, window=512, pattern="GG" + "LLLG" * 11, by_type=by_type(5e4, 8e7)
     ),
