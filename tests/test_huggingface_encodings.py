@@ -15,6 +15,7 @@ from posenc_jax.huggingface import own_readers as own
 from posenc_jax.huggingface import picture_readers as pictures
 from posenc_jax.huggingface import point_readers as points
 from posenc_jax.huggingface import rotary_parts as rotary
+from posenc_jax.huggingface import sound_readers as sound
 from posenc_jax.huggingface import tile_readers as tiles
 from posenc_jax.huggingface.series_readers import standardized_sines
 from posenc_jax.layout import layout
@@ -39,6 +40,8 @@ CASES: list[tuple[Encoding, dict[str, Any]]] = [
     (own.from_row(make("learned", length=64), 2), {"far": NEAR}),
     (own.over_root_width(make("sinusoidal")), {}),
     (own.inside_scale(make("alibi")), RELATIVE),
+    (sound.gated_buckets(8, 6), RELATIVE),
+    (sound.by_learned_factor(make("sinusoidal")), {}),
     (own.clipped_curves(3, 6, 2.0, 3, 1.0), {"far": NEAR}),
     (chain(own.unscaled(), ROPE), RELATIVE),
     (pictures.on_axes(AXIAL, (1, 0)), RELATIVE | PATCHES),
