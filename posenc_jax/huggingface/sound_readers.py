@@ -5,7 +5,6 @@ import jax.numpy as jnp
 
 from posenc_jax.combinators import pick_layer
 from posenc_jax.encoding import Dims, Encoding, Walk
-from posenc_jax.encodings import input_codes as codes
 from posenc_jax.encodings import make
 from posenc_jax.encodings.gated import affine
 from posenc_jax.heads import refuse_heads
@@ -37,8 +36,8 @@ def gated_buckets(buckets: int, distance: int) -> Encoding:
             raise FieldError("model", reason)
         table_key, *keys = jax.random.split(key, dims.layers + 1)
         gates = ({
-            "gate": codes.normal(k, (dims.head, 2)), "gate_bias": jnp.zeros(2),
-            "scale": jnp.ones(dims.heads),
+            "gate": dims.head**-0.5 * jax.random.normal(k, (dims.head, 2)),
+            "gate_bias": jnp.zeros(2), "scale": jnp.ones(dims.heads),
         } for k in keys)  # fmt: skip
         return {**table.init(table_key, dims), "gates": tuple(gates)}
 

@@ -153,6 +153,15 @@ def test_tokens_stored_in_another_order_give_the_same(counted):
     assert gap(actual[0], by_column[0]) > 1e-3, "control: neighbours by column"
 
 
+def test_one_layout_serves_rows_that_are_alike():
+    order = np.random.default_rng(1).permutation(TIME)
+    params, x_BTD = params_of(ENCODING), np.random.default_rng(3).normal(size=(3, TIME, 8))
+    for at in (layout([ROWS["packed"]]), layout([np.take(ROWS["packed"], order)])):
+        every = jax.tree.map(lambda leaf: jnp.repeat(leaf, 3, axis=0), at)
+        actual, wanted = (embedded(ENCODING, params, x_BTD, rows) for rows in (at, every))
+        assert gap(actual, wanted) < 1e-5
+
+
 def test_positions_of_ones_own_and_masks_change_nothing():
     """Neighbours are next to each other in the order of tokens, whatever their positions are."""
     params, at = params_of(ENCODING), full(1, TIME)
