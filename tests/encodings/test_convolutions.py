@@ -226,6 +226,17 @@ def test_a_missing_neighbour_makes_nan():
     assert missing(gone) == [2, 3]
 
 
+def test_it_runs_inside_of_shard_map():
+    """There the sum of a loop varies over the mesh, and the zeros that it starts with do not."""
+    params, at = params_of(ENCODING), layout([ROWS["packed"]])
+    mesh = jax.make_mesh((1,), ("d",), axis_types=(jax.sharding.AxisType.Auto,))
+    spread = jax.sharding.PartitionSpec(None, "d")
+    run = lambda x, at: embedded(ENCODING, params, x, at, ring="d")
+    spread_run = jax.shard_map(run, mesh=mesh, in_specs=(spread, spread), out_specs=spread)
+    actual = spread_run(jnp.asarray(X), at)
+    assert gap(actual, embedded(ENCODING, params, X, at)) < 1e-5
+
+
 def test_numbers_of_a_sequence_that_is_cut_are_known_where_positions_count():
     at = full(1, TIME).replace(counted=False)
     cut = jax.tree.map(lambda leaf: leaf[:, 2:7], at)
