@@ -108,7 +108,6 @@ def convolved(
         h_BTD = order.arranged(x_BTD.astype(wide))
         for n in range(layers):
             kernel_KID, bias_D = (params[name][n].astype(wide) for name in ("kernel", "bias"))
-            h_BTD = jnp.where(real_BT1, h_BTD, 0)
             h_BTD = convolution(h_BTD, kernel_KID, inside_BKT) + bias_D[None, None]
             h_BTD = jnp.where(refused_BT1, jnp.nan, act(_normed(h_BTD) if norm else h_BTD))
         added_BTD = order.restored(jnp.where(real_BT1, h_BTD, 0))
