@@ -5,6 +5,7 @@ from posenc_jax.combinators import chain, each_layer, on_heads, per_layer
 from posenc_jax.context_parallel import merge, ring, zigzag
 from posenc_jax.encoding import Dims, Encoding, Side, Walk, at_layer
 from posenc_jax.encodings import CATALOG, describe, make, register
+from posenc_jax.encodings.convolutions import convolved
 from posenc_jax.heads import head_specs
 from posenc_jax.huggingface import from_huggingface, parts_from_huggingface, to_huggingface
 from posenc_jax.layout import Layout, full, layout
@@ -23,6 +24,7 @@ __all__ = [
     "at_layer",
     "attend",
     "chain",
+    "convolved",
     "describe",
     "each_layer",
     "frame",

@@ -59,6 +59,8 @@ WORDS = {
     "with_first_row": "with the first row",
     "product_table": "two tables",
     "clipped_curves": "curves by content",
+    "gated_buckets": "`t5` with gates by content",
+    "by_learned_factor": "times a learned factor",
     "mrope_by_channel": "`mrope` by channel",
     "paired_by_axis": "pairs within an axis",
     "rope_3d_by_channel": "three axes by channel",

@@ -49,6 +49,7 @@ VALUES = [
     ),
     (lambda: posenc_jax.from_huggingface(OPT), "from_row(learned(length=10), 2)"),
     (lambda: sharper(make("rope"), 2.0), "sharper(rope(), 2.0)"),
+    (lambda: posenc_jax.convolved(19, layers=5), "convolved(kernel=19, layers=5)"),
     *((lambda name=name: CATALOG[name](**SMALL.get(name, {})), "") for name in CATALOG),
 ]
 

@@ -15,10 +15,23 @@ from posenc_jax.huggingface import own_readers as own
 from posenc_jax.huggingface import picture_readers as pictures
 from posenc_jax.huggingface import point_readers as points
 from posenc_jax.huggingface import rotary_parts as rotary
+from posenc_jax.huggingface import sound_readers as sound
 from posenc_jax.huggingface import tile_readers as tiles
 from posenc_jax.huggingface.series_readers import standardized_sines
 from posenc_jax.layout import layout
 from posenc_jax.options import FieldError
+
+
+def gated_logits(params, q_THC, k_THC, pos_T):
+    """WavLM's, of queries that are the channels of x: buckets 0, 1, 2 to 3, and from 4 on."""
+    offset_TT = pos_T[:, None] - pos_T[None]
+    bucket_TT = np.digitize(np.abs(offset_TT), [1, 2, 2 * 3**0.5]) + 4 * (offset_TT < 0)
+    gate_TH2 = 1 / (1 + np.exp(-(q_THC @ params["gate"] + params["gate_bias"])))
+    gate_TH = gate_TH2[..., 0] * (gate_TH2[..., 1] * params["scale"] - 1) + 2
+    bias_HTT = np.moveaxis(params["table"][bucket_TT], -1, 0)
+    products_HTT = np.einsum("qhc,khc->hqk", q_THC, k_THC) * q_THC.shape[-1] ** -0.5
+    return products_HTT + gate_TH.T[:, :, None] * bias_HTT
+
 
 NEAR = 20  # a position that tables have, in place of a far one
 RELATIVE: dict[str, Any] = {"shift_invariant": True}
@@ -39,6 +52,8 @@ CASES: list[tuple[Encoding, dict[str, Any]]] = [
     (own.from_row(make("learned", length=64), 2), {"far": NEAR}),
     (own.over_root_width(make("sinusoidal")), {}),
     (own.inside_scale(make("alibi")), RELATIVE),
+    (sound.gated_buckets(8, 6), RELATIVE | {"definition": gated_logits}),
+    (sound.by_learned_factor(make("sinusoidal")), {}),
     (own.clipped_curves(3, 6, 2.0, 3, 1.0), {"far": NEAR}),
     (chain(own.unscaled(), ROPE), RELATIVE),
     (pictures.on_axes(AXIAL, (1, 0)), RELATIVE | PATCHES),
@@ -81,6 +96,16 @@ def test_claims_that_do_not_hold_are_seen():
         testing.shift(testing.trial(by_channel, axes=3, shift_invariant=True))
     with pytest.raises(FieldError, match=r"encoding.pairing: 'half' is not 'interleaved'"):
         points.over_heads(make("nd_rope", order="alternate", pairing="half"))
+
+
+def test_wavlms_layers_share_a_table_and_have_gates_of_their_own():
+    encoding, dims = sound.gated_buckets(8, 6), Dims(16, 2, 8, layers=3)
+    params = encoding.init(jax.random.key(0), dims)
+    assert params["table"].shape == (8, 2)
+    assert [gate["gate"].shape for gate in params["gates"]] == [(8, 2)] * 3
+    assert len({float(gate["gate"].sum()) for gate in params["gates"]}) == 3
+    with pytest.raises(FieldError, match="model: 20 channels are not those of 2 heads of 8"):
+        encoding.init(jax.random.key(0), Dims(20, 2, 8))
 
 
 @pytest.mark.parametrize(

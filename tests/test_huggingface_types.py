@@ -20,6 +20,7 @@ from posenc_jax import (
     Dims,
     Encoding,
     chain,
+    convolved,
     frame,
     from_huggingface,
     make,
@@ -33,7 +34,7 @@ from posenc_jax.encodings.rotary_scaling import louder
 from posenc_jax.huggingface.box_readers import box_tables
 from posenc_jax.huggingface.fields import POSITIONAL, Fields
 from posenc_jax.huggingface.offset_readers import class_offsets
-from posenc_jax.huggingface.own_readers import inside_scale
+from posenc_jax.huggingface.own_readers import from_row, inside_scale
 from posenc_jax.huggingface.picture_readers import on_axes
 from posenc_jax.huggingface.point_readers import by_directions, over_heads
 from posenc_jax.huggingface.reading import read_all, row_of
@@ -48,6 +49,7 @@ from posenc_jax.huggingface.rotary_parts import (
 )
 from posenc_jax.huggingface.rows import Parts
 from posenc_jax.huggingface.series_readers import standardized_sines
+from posenc_jax.huggingface.sound_readers import by_learned_factor, gated_buckets
 from posenc_jax.huggingface.types import ROWS
 from posenc_jax.layout import full, layout
 from posenc_jax.options import FieldError
@@ -99,7 +101,7 @@ def test_every_type_has_an_answer():
     whole = [next(iter(parts.values())) for parts in answers.values() if len(parts) == 1]
     encodings = sum(isinstance(answer, Encoding) for answer in whole)
     reasons = {part for parts in answers.values() for part in parts.values() if type(part) is str}
-    assert encodings >= 473
+    assert encodings >= 480
     assert all("\n" not in reason and len(reason) > 10 for reason in reasons)
     assert not [kind for kind, parts in answers.items() if not parts]
 
@@ -283,7 +285,10 @@ def test_what_models_add_to_points_patches_and_frames(case):
     if arrays["pos"].ndim == 2:  # columns for rows, or past a table of another shape NaN
         other = arrays["pos"][:, [*range(arrays["pos"].shape[1] - 2), -1, -2]]
         other = np.where(arrays["pos"][:, :1] < 0, arrays["pos"], other)
-    assert not code_gap(answer, arrays | {"pos": other}) <= 1e-2, "control"
+    moved = {"pos": other}
+    if "x" in arrays:  # made of the tokens beside a token, not of positions
+        moved = {"code": np.roll(arrays["code"], 1, axis=0)}
+    assert not code_gap(answer, arrays | moved) <= 1e-2, "control"
 
 
 # The rotation of Mistral Large 4's small model, but for the learned factors.
@@ -405,6 +410,15 @@ def test_tables_of_offsets_are_read_in_the_order_of_the_model(name, change):
     assert scores_gap(from_huggingface(config), layer, other) > 1e-3
 
 
+def reversed_in_time(encoding):
+    """The convolution with its steps the other way round."""
+
+    def embed(params, x_BTD, placed):
+        return encoding.embed(params | {"kernel": params["kernel"][:, ::-1]}, x_BTD, placed)
+
+    return encoding._replace(embed=embed)
+
+
 @pytest.mark.parametrize(
     ("name", "wrong"),
     [
@@ -431,12 +445,25 @@ def test_tables_of_offsets_are_read_in_the_order_of_the_model(name, change):
         # less the mean of all patches
         ("patchtst sincos", lambda: make("sinusoidal")),
         ("patchtst sincos", lambda: standardized_sines(10)),
+        # an even kernel reads one token more before a token than behind it; norms between layers
+        ("wav2vec2", lambda: reversed_in_time(convolved(6, 4))),
+        ("wav2vec2 odd", lambda: convolved(5, 4, activation="relu")),
+        ("data2vec-audio", lambda: convolved(5, 4, layers=3)),
+        ("wav2vec2 padded", lambda: convolved(6, 4, norm=True)),
+        # sines are those of tensor2tensor, counted from pad_token_id + 1
+        ("speecht5 sound", lambda: chain(convolved(6, 4), make("sinusoidal"))),
+        ("speecht5 text", lambda: make("sinusoidal")),
         # the slowest wave has the longest period itself
         ("timesfm", lambda: make("sinusoidal", base=100.0, pairing="half")),
     ],
 )  # fmt: skip
 def test_what_is_added_and_easily_mistaken(name, wrong):
-    assert code_gap(wrong(), read("codes", name)) > 1e-3
+    encoding, arrays = wrong(), read("codes", name)
+    shapes = jax.eval_shape(lambda: encoding.init(jax.random.key(0), Dims(16, 1, 16)))
+    known = {str(path[-1].key) for path, _ in jax.tree_util.tree_leaves_with_path(shapes)}
+    read_by = lambda name: not name.startswith("params/") or name.split("/")[1] in known
+    arrays = {name: array for name, array in arrays.items() if read_by(name)}
+    assert code_gap(encoding, arrays) > 1e-3
 
 
 @pytest.mark.parametrize(
@@ -1141,29 +1168,106 @@ def test_mpt_storywriter_and_roberta():
 
 
 @pytest.mark.parametrize(
-    ("config", "reason"),
+    ("config", "encoding"),
     [
-        ({"model_type": "wav2vec2"},
-         "adds gelu(conv(x)) to its hidden states x, by a convolution over 128 steps in 16 groups "
-         "of channels, which stays with the model"),
-        ({"model_type": "hubert", "conv_pos_batch_norm": True, "num_conv_pos_embeddings": 64},
-         "adds gelu(conv(batch_norm(x))) to its hidden states x, by a convolution over 64 steps in "
-         "16 groups of channels, which stays with the model"),
-        ({"model_type": "data2vec-audio"},
-         "adds gelu(norm(conv(x))), 5 of these in turn, to its hidden states x, by a convolution "
-         "over 19 steps in 16 groups of channels, which stays with the model"),
-        ({"model_type": "sew", "squeeze_factor": 4},
-         "adds gelu(conv(x)) to its hidden states x, by a convolution over 128 steps in 16 groups "
-         "of channels, every 4 steps, which stays with the model"),
+        ({"model_type": "wav2vec2"}, convolved()),
+        ({"model_type": "wav2vec2", "conv_pos_batch_norm": True}, convolved()),  # a field of HuBERT
+        ({"model_type": "hubert", "num_conv_pos_embeddings": 64, "conv_pos_batch_norm": False},
+         convolved(64)),
+        ({"model_type": "unispeech-sat", "feat_extract_activation": "gelu_new",
+          "num_conv_pos_embedding_groups": 8}, convolved(groups=8, activation="gelu_tanh")),
+        # the field that is a kernel's size elsewhere is the number of layers
+        ({"model_type": "data2vec-audio", "num_conv_pos_embeddings": 3},
+         convolved(19, layers=3, norm=True)),
+        ({"model_type": "omniasr_audio", "hidden_act": "silu", "feat_extract_activation": "relu"},
+         convolved(activation="silu")),
+        ({"model_type": "wavlm", "num_buckets": 64, "max_bucket_distance": 99},
+         chain(convolved(), gated_buckets(64, 99))),
     ],
 )  # fmt: skip
-def test_convolutions_over_time_are_a_reason_with_their_sizes(config, reason):
+def test_convolutions_over_time_are_encodings(config, encoding):
+    assert from_huggingface(config) == encoding
+
+
+def test_convolutions_are_read_in_models_of_parts():
+    sound = {"model_type": "hubert", "num_conv_pos_embeddings": 6}
+    for kind, name in (
+        ("speech-encoder-decoder", "encoder"), ("xcodec", "semantic_model_config"),
+        ("higgs_audio_v2_tokenizer", "semantic_model_config"),
+    ):  # fmt: skip
+        answers = parts_from_huggingface({"model_type": kind, name: sound})
+        assert answers[name] == convolved(6), kind
+    audio = {"model_type": "omniasr_audio", "num_conv_pos_embeddings": 6}
+    for kind in ("omniasr", "omniasr_ctc"):
+        config = {"model_type": kind, "audio_config": audio}
+        assert parts_from_huggingface(config)["audio_config"] == convolved(6), kind
+
+
+def test_speecht5_has_positions_of_each_of_its_inputs():
+    """Sound and text have an encoder's keys in common, and the decoder has none."""
+    config = {"model_type": "speecht5", "encoder_max_relative_position": 4, "pad_token_id": 3}
+    sines = make("sinusoidal", pairing="half", spacing="tensor2tensor")
+    keys = make("shaw", distance=3, ahead=4, shared=True)
+    assert parts_from_huggingface(config) == {
+        "speech_encoder": chain(convolved(), from_row(sines, 4), keys),
+        "text_encoder": chain(by_learned_factor(make("sinusoidal")), keys),
+        "speech_decoder": by_learned_factor(make("sinusoidal")),
+        "text_decoder": from_row(sines, 4),
+        "cross": make("nope"),
+    }
+
+
+@pytest.mark.parametrize(
+    ("config", "reason"),
+    [
+        ({"model_type": "hubert", "conv_pos_batch_norm": True, "num_conv_pos_embeddings": 64},
+         "adds what convolved(kernel=64) makes of batch_norm(x), which reads all rows of a batch"),
+        ({"model_type": "sew", "squeeze_factor": 4},
+         "shortens its row to means of 4 tokens, and adds to each what convolved() adds to the "
+         "first of them"),
+        ({"model_type": "sew-d"},
+         "shortens its row to means of 2 tokens, and adds to each what convolved() adds to the "
+         "first of them; its attention reads offsets as DeBERTa's does"),
+    ],
+)  # fmt: skip
+def test_what_a_convolution_is_only_a_part_of_is_a_reason(config, reason):
     assert parts_from_huggingface(config) == {"": reason}
-    with pytest.raises(FieldError, match=f"{config['model_type']!r} adds gelu"):
+    with pytest.raises(FieldError, match=f"{config['model_type']!r} {reason[:6]}"):
         from_huggingface(config)
-    wrong = {**config, "num_conv_pos_embedding_groups": 0}
-    with pytest.raises(FieldError, match="num_conv_pos_embedding_groups: 0 must be 1 or more"):
-        parts_from_huggingface(wrong)
+
+
+@pytest.mark.parametrize(
+    ("kind", "fields", "line"),
+    [
+        ("wav2vec2", {"num_conv_pos_embedding_groups": 0},
+         "num_conv_pos_embedding_groups: 0 must be 1 or more"),
+        ("sew", {"num_conv_pos_embedding_groups": "16"},
+         "num_conv_pos_embedding_groups: '16' is not of type int"),
+        ("hubert", {"num_conv_pos_embedding_groups": 7, "hidden_size": 768},
+         "num_conv_pos_embedding_groups: 7 do not divide the 768 channels of hidden_size"),
+        ("unispeech", {"num_conv_pos_embeddings": -1},
+         "num_conv_pos_embeddings: -1 must be 1 or more"),
+        ("data2vec-audio", {"conv_pos_kernel_size": 1.5},
+         "conv_pos_kernel_size: 1.5 is not of type int"),
+        ("omniasr_audio", {"num_conv_pos_embeddings": 5},
+         "num_conv_pos_embeddings: 5 is odd; the model takes even ones"),
+        ("omniasr_audio", {"hidden_act": "selu"}, "hidden_act: 'selu' is not one of: 'gelu', "),
+        ("wav2vec2", {"feat_extract_activation": 3},
+         "feat_extract_activation: 3 is not of type str"),
+        ("wav2vec2", {"position_embeddings_type": "rotary"},
+         "position_embeddings_type: 'rotary' is not known for this model"),
+        ("wavlm", {"num_buckets": 5}, "num_buckets: 5 must be even and 4 or more"),
+        ("wavlm", {"max_bucket_distance": 80}, "max_bucket_distance: 80 must exceed 80"),
+        ("speecht5", {"pad_token_id": 0}, "pad_token_id: 0 would make all frames padding"),
+        ("speecht5", {"encoder_max_relative_position": 0},
+         "encoder_max_relative_position: 0 must be 1 or more"),
+    ],
+)  # fmt: skip
+def test_damaged_convolutions_are_one_line(kind, fields, line):
+    with pytest.raises(FieldError) as error:
+        parts_from_huggingface({"model_type": kind, **fields})
+    assert str(error.value).startswith(line)
+    assert "\n" not in str(error.value)
 
 
 def test_rows_name_types_that_exist():

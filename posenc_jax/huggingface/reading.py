@@ -8,12 +8,15 @@ from typing import Any
 from posenc_jax.combinators import chain, per_layer
 from posenc_jax.encoding import Encoding
 from posenc_jax.encodings import make
+from posenc_jax.encodings.convolutions import convolved
 from posenc_jax.huggingface.fields import POSITIONAL, Fields
 from posenc_jax.huggingface.own_readers import from_row
 from posenc_jax.huggingface.rope_fields import unscaled_base
 from posenc_jax.huggingface.rotary import WITHOUT, Rotary, rotary
 from posenc_jax.huggingface.rotary_parts import without_attention
 from posenc_jax.huggingface.rows import (
+    ACTIVATIONS,
+    GROUPS,
     Absent,
     Answer,
     Buckets,
@@ -218,20 +221,30 @@ def _ignoring(row: Ignoring, config: Fields) -> Answer:
     return _part(row.row, config)
 
 
-def _convolution(row: Convolution, config: Fields) -> str:
+def _convolution(row: Convolution, config: Fields) -> Answer:
     number = lambda field: config.get(field[0], default=field[1])
-    inner = "conv(batch_norm(x))" if config.get("conv_pos_batch_norm") else "conv(x)"
-    inner = f"norm({inner})" if row.layers else inner
+    kernel, groups = number(row.kernel), config.get(GROUPS, default=16)
+    if row.even and kernel % 2:
+        raise FieldError(
+            (*config.path, row.kernel[0]), f"{kernel} is odd; the model takes even ones"
+        )
+    width = config.get("hidden_size", default=groups)
+    if width % groups:
+        reason = f"{groups} do not divide the {width} channels of hidden_size"
+        raise FieldError((*config.path, GROUPS), reason)
     activation = config.get(row.activation, default="gelu")
-    if not activation.isidentifier():
-        raise FieldError((*config.path, row.activation), f"{shown(activation)} is no function")
-    code = f"{activation}({inner})"
-    code += f", {number(row.layers)} of these in turn," if row.layers else ""
-    groups = config.get("num_conv_pos_embedding_groups", default=16)
-    sizes = f"over {number(row.kernel)} steps in {groups} groups of channels"
-    sizes += f", every {number(row.stride)} steps" if row.stride else ""
-    reason = f"adds {code} to its hidden states x, by a convolution {sizes}"
-    return f"{reason}, which stays with the model{row.beside and '; '}{row.beside}"
+    if activation not in ACTIVATIONS:
+        reason = f"{shown(activation)} is not one of: {', '.join(map(repr, ACTIVATIONS))}"
+        raise FieldError((*config.path, row.activation), reason)
+    deep = {"layers": number(row.layers), "norm": True} if row.layers else {}
+    encoding = convolved(kernel, groups, activation=ACTIVATIONS[activation], **deep)
+    if row.stride:
+        steps = number(row.stride)
+        reason = f"shortens its row to means of {steps} tokens, and adds to each what {encoding!r}"
+        return f"{reason} adds to the first of them{row.beside and '; '}{row.beside}"
+    if row.batch_norm and config.get("conv_pos_batch_norm"):
+        return f"adds what {encoding!r} makes of batch_norm(x), which reads all rows of a batch"
+    return encoding
 
 
 def _layers(row: Layers, config: Fields) -> Answer:

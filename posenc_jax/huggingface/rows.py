@@ -8,12 +8,27 @@ from collections.abc import Callable, Mapping
 from typing import Any, Literal, NamedTuple
 
 from posenc_jax.encoding import Encoding
+from posenc_jax.encodings.convolutions import Activation
 from posenc_jax.encodings.grids import Resize
 from posenc_jax.encodings.rotation import Pairing
 from posenc_jax.huggingface.fields import Fields
 
 Answer = Encoding | str  # a part's encoding, or why it has none
 PAD = "pad_token_id + 1"  # the first row of tables that have one for padding
+GROUPS = "num_conv_pos_embedding_groups"
+# Activations of transformers, and ours; of several that are the same function the first is written.
+ACTIVATIONS: Mapping[str, Activation] = {
+    "gelu": "gelu",
+    "gelu_python": "gelu",
+    "gelu_new": "gelu_tanh",
+    "gelu_accurate": "gelu_tanh",
+    "gelu_fast": "gelu_tanh",
+    "gelu_pytorch_tanh": "gelu_tanh",
+    "relu": "relu",
+    "silu": "silu",
+    "swish": "silu",
+    "tanh": "tanh",
+}
 
 
 class Same(NamedTuple):
@@ -162,20 +177,23 @@ class Absent(NamedTuple):
 
 
 class Convolution(NamedTuple):
-    """Order that is read by convolutions of hidden states over time, which are no encoding: a
-    reason with what they compute.
+    """Convolution positions, as of `convolved`; a reason, if a model computes more.
 
-    kernel: the field of the steps that one reads, and its default.
-    layers: the field of their number, and its default, of several one after another.
+    kernel: the field of the tokens that one reads, and its default.
+    layers: the field of their number, and its default, of several one after another with norms.
     stride: the field of the steps from one output to the next, and its default.
     activation: the field of the function after it.
-    beside: other positions of the model.
+    even:   whether the model computes those of even kernels alone.
+    batch_norm: whether the model has the field `conv_pos_batch_norm`.
+    beside: other positions, of a model for which a reason is given.
     """
 
     kernel: tuple[str, int] = ("num_conv_pos_embeddings", 128)
     layers: tuple[str, int] | None = None
     stride: tuple[str, int] | None = None
     activation: str = "feat_extract_activation"
+    even: bool = False
+    batch_norm: bool = False
     beside: str = ""
 
 

@@ -20,6 +20,8 @@ from posenc_jax.huggingface.reading import read, row_of
 from posenc_jax.huggingface.rotary import Rotary
 from posenc_jax.huggingface.rotary_writing import ROPE, rotary_fields
 from posenc_jax.huggingface.rows import (
+    ACTIVATIONS,
+    GROUPS,
     PAD,
     Absent,
     Buckets,
@@ -92,7 +94,7 @@ def _first(choices: Any, encoding: Encoding, kind: str, count: int | None) -> Wr
 def _fields(row: Any, encoding: Encoding, kind: str, count: int | None) -> Written:
     if isinstance(row, Rotary):
         return rotary_fields(row, kind, encoding, count)
-    if isinstance(row, Absent | Convolution):
+    if isinstance(row, Absent) or (isinstance(row, Convolution) and row.stride):
         raise FieldError("model_type", f"{kind!r} {read(row, Fields({}))}")
     if isinstance(row, Ignoring):
         return _fields(row.row, encoding, kind, count)
@@ -119,6 +121,7 @@ def _fields(row: Any, encoding: Encoding, kind: str, count: int | None) -> Writt
 def _other(row: Any, encoding: Encoding, kind: str) -> FieldError:
     """The error for a method that is not the one of the type."""
     names = {Table: "learned", Sines: "sinusoidal", Grid: "learned_grid", Buckets: "t5"}
+    names[Convolution] = "convolved"
     name = row.method if isinstance(row, Use) else names.get(type(row), "nope")
     reason = f"{encoding!r} has no field in a config of {kind!r}, whose positions are {name!r}"
     return FieldError("encoding", reason)
@@ -218,8 +221,18 @@ def _use(row: Use, encoding: Encoding, kind: str) -> Written:
     return fields
 
 
+def _convolution(row: Convolution, encoding: Encoding, kind: str) -> Written:
+    options, _ = _unmoved(encoding, 0, "convolved", row, kind)
+    activation = next(name for name, ours in ACTIVATIONS.items() if ours == options["activation"])
+    fields = {row.kernel[0]: options["kernel"], GROUPS: options["groups"]}
+    fields |= {row.layers[0]: options["layers"]} if row.layers else {}
+    fields |= {"conv_pos_batch_norm": False} if row.batch_norm else {}
+    return fields | {row.activation: activation}
+
+
 _WRITERS: dict[type, Callable[[Any, Encoding, str], Written]] = {
     Buckets: _buckets,
+    Convolution: _convolution,
     Grid: _grid,
     Sines: _sines,
     Table: _table,

@@ -80,6 +80,21 @@ def shaw(name: str, heads: int, backwards: bool) -> Callable:
     return params
 
 
+def gated_buckets(module, model) -> dict[str, torch.Tensor]:
+    """WavLM's table, that of its first layer, and the gate of this one, which adds four outputs."""
+    gate = module.gru_rel_pos_linear
+    return {
+        "table": model.encoder.layers[0].attention.rel_attn_embed.weight,
+        "gate": gate.weight.reshape(2, 4, -1).sum(1).T,
+        "gate_bias": gate.bias.reshape(2, 4).sum(1),
+        "scale": module.gru_rel_pos_const.flatten(),
+    }
+
+
+def speecht5_keys(module, model) -> dict[str, torch.Tensor]:
+    return {"keys": model.encoder.wrapped_encoder.embed_positions.pe_k.weight.expand(2, -1, -1)}
+
+
 def class_angle(module, model) -> dict[str, torch.Tensor]:
     return {"angle_F": model.class_pos_emb[0]}
 
@@ -200,6 +215,21 @@ WATCHED: dict[str, Watched] = {
     "fastspeech2_conformer": Watched(
         r"encoder\.conformer_layers\.\d+\.self_attn$", 2, FAST, conformer,
         lambda: {"input_ids": torch.arange(9)[None] + 3}, counted,
+    ),
+    "speecht5": Watched(
+        r"^encoder\..*layers\.\d+\.attention$", 2,
+        {"hidden_size": 32, "encoder_layers": 2, "encoder_attention_heads": 2,
+         "encoder_ffn_dim": 32, "decoder_layers": 1, "decoder_attention_heads": 2,
+         "decoder_ffn_dim": 32, "encoder_max_relative_position": 3,
+         "num_conv_pos_embeddings": 4, "num_conv_pos_embedding_groups": 2},
+        speecht5_keys, lambda: {"input_values": normal(1, 9, 32),
+                                "decoder_input_values": normal(1, 3, 32)}, counted,
+    ),
+    "wavlm": Watched(
+        r"layers\.\d+\.attention$", 2,
+        {**{name: size for name, size in WAV2VEC2.items() if name != "max_source_positions"},
+         "num_buckets": 8, "max_bucket_distance": 6},
+        gated_buckets, lambda: {"input_values": normal(1, 40)}, counted,
     ),
     "wav2vec2-conformer": Watched(
         r"layers\.\d+\.self_attn$", 2, WAV2VEC2, conformer,
@@ -431,7 +461,7 @@ def watch(model, watched: Watched) -> dict[int, dict[str, np.ndarray]]:
         layers.setdefault(number, {
             "q": q, "k": k, "weights": p_HQK[None].numpy(), "pos": watched.pos(time)[None],
             **{f"params/{name}": x for name, x in params.items()},
-            **({"x": first.numpy()} if given else {}),
+            **({"x": first.numpy()} if given or hasattr(module, "gru_rel_pos_linear") else {}),
         })  # fmt: skip
 
     for number, (_, module) in enumerate(modules):
@@ -853,7 +883,9 @@ def memory(cls) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
 MEMORIES = "edgetam_video", "sam2_video", "sam3_tracker_video"
 APPLIED = "apply_rotary_pos_emb_2d", "apply_rotary_pos_emb_2d_self_attn"
 # The part whose attention that is, of models whose first part with an encoding is another one.
-PARTS = {"esmfold2": "atom_encoder"} | dict.fromkeys(MEMORIES, "memory_attention")
+PARTS = {"esmfold2": "atom_encoder", "speecht5": "speech_encoder"} | dict.fromkeys(
+    MEMORIES, "memory_attention"
+)
 CALLED = {
     "esmfold2": atoms, **dict.fromkeys(MEMORIES, memory),
     "efficientloftr": efficient_loftr, "levit": levit, "lightglue": lightglue, "longt5": longt5,

@@ -193,8 +193,8 @@ def block_outputs_gap(
 def code_gap(encoding: Encoding, arrays: Mapping[str, np.ndarray]) -> float:
     """The largest difference of what we add at the input from what a model adds.
 
-    arrays: "pos" [T, A], "code" [T, D] and "params/NAME", as in `embedding_modules.Added`. A table
-      of ours is that of the same shape.
+    arrays: "pos" [T, A], "code" [T, D], "params/NAME", and "x" [T, D] of a model that reads it, as
+      in `embedding_modules.Added`. A table of ours is that of the same shape.
     """
     code_TD = np.asarray(arrays["code"], np.float64)
     named = {n.partition("/")[2]: x for n, x in arrays.items() if n.startswith("params/")}
@@ -203,7 +203,6 @@ def code_gap(encoding: Encoding, arrays: Mapping[str, np.ndarray]) -> float:
         dims = Dims(width, 1, width)
         at = layout(np.ones((1, time), np.int32), jnp.asarray(arrays["pos"])[None])
         params = filled(encoding, dims, named)
-        made = embed(
-            encoding, params, jnp.zeros((1, time, width), float), place(encoding, None, at)
-        )
-        return float(np.max(np.abs(np.asarray(made)[0] - code_TD)))
+        x_TD = np.asarray(arrays.get("x", np.zeros((time, width))), np.float64)
+        made = embed(encoding, params, jnp.asarray(x_TD)[None], place(encoding, None, at))
+        return float(np.max(np.abs(np.asarray(made)[0] - x_TD - code_TD)))

@@ -6,6 +6,7 @@ import functools
 import importlib
 import inspect
 import math
+import re
 from collections.abc import Callable
 from typing import Any, NamedTuple
 from unittest import mock
@@ -13,6 +14,8 @@ from unittest import mock
 import numpy as np
 import torch
 import transformers
+
+from goldens import small_models
 
 
 class Added(NamedTuple):
@@ -23,6 +26,7 @@ class Added(NamedTuple):
     params: parameters of ours by name.
     part:   that adds it, of a model of several; None for the first with an encoding.
     image:  patches of the picture along its height and width, if others than the config says.
+    x:      the tokens, [T, D], of a model that reads them to make what it adds; None: it does not.
     """
 
     config: dict[str, Any]
@@ -31,6 +35,7 @@ class Added(NamedTuple):
     params: dict[str, torch.Tensor]
     part: str | None = None
     image: tuple[int, int] | None = None
+    x: torch.Tensor | None = None
 
 
 def normal(*shape: int, seed: int = 0) -> torch.Tensor:
@@ -460,6 +465,90 @@ def timesfm(cls) -> Added:
     return Added(fields, np.arange(9, dtype=np.int32), code, {})
 
 
+CONVOLVED = re.compile(r"(pos_conv_embed|^encode_positions)$")
+SOUND = {
+    "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 8,
+    "conv_dim": [8, 8], "conv_kernel": [5, 3], "conv_stride": [4, 2], "num_feat_extract_layers": 2,
+    "num_conv_pos_embedding_groups": 4, "feat_extract_norm": "layer",
+}  # fmt: skip
+
+
+def multiplied(conv: torch.nn.Conv1d) -> torch.Tensor:
+    """The weight of a convolution, g v / |v| if it is normalised for each step."""
+    if not hasattr(conv, "parametrizations"):
+        return conv.weight
+    g, v = (getattr(conv.parametrizations.weight, f"original{n}") for n in (0, 1))
+    return g * v / v.norm(dim=(0, 1), keepdim=True)
+
+
+def convolution(
+    padding: int = 0, name: str = "", part: str | None = None, **sizes: Any
+) -> Callable:
+    """What a model of sound adds by convolutions to the frames that it made of a waveform.
+
+    padding: samples of padding after the sound; of its frames, nothing is noted.
+    name:    the ending of the model's class, if it is not the one without a head.
+    """
+
+    def added(cls) -> Added:
+        fields = SOUND | sizes
+        model_class = module_of(cls, name) if name else small_models.model_class(cls)
+        model = model_class(cls(**fields)).eval()
+        module = next(m for n, m in model.named_modules() if CONVOLVED.search(n))
+        notes: dict[str, torch.Tensor] = {}
+
+        def before(called, args):
+            """Notes the input of the convolution, and the next that a module of its size gets."""
+            x = args[0] if args and torch.is_tensor(args[0]) else torch.zeros(())
+            if called is module:
+                notes["x"] = x.clone()
+            elif "made" in notes and "out" not in notes and x.shape == notes["x"].shape:
+                notes["out"] = x.clone()
+
+        convs = [m for m in module.modules() if isinstance(m, torch.nn.Conv1d)]
+        inputs = {"input_values": normal(1, 112 + padding)}
+        if padding:
+            inputs["attention_mask"] = (torch.arange(112 + padding) < 112)[None].long()
+        if hasattr(model, "subsampling"):  # of a waveform with an axis of channels
+            inputs["input_values"] = inputs["input_values"][:, None]
+        hooks = [torch.nn.modules.module.register_module_forward_pre_hook(before)]
+        hooks += [module.register_forward_hook(lambda *args: notes.update(made=args[2]))]
+        with torch.no_grad():
+            for n, parameter in enumerate(module.parameters()):
+                parameter.copy_(0.5 * normal(*parameter.shape, seed=n + 1))
+            model(**inputs)
+            kernels = [multiplied(conv).detach().permute(2, 1, 0) for conv in convs]
+        for hook in hooks:
+            hook.remove()
+        real_T = notes["x"][0].abs().sum(-1) > 0  # the model sets frames of padding to 0
+        x_TD, out_TD = (notes[name][0, real_T] for name in ("x", "out"))
+        biases = [conv.bias.detach() for conv in convs]
+        params = {"kernel": torch.stack(kernels), "bias": torch.stack(biases)}
+        names = "conv_pos|hidden_size|activation|stable|hidden_act"
+        written = {name: value for name, value in fields.items() if re.search(names, name)}
+        pos_T = np.arange(len(x_TD), dtype=np.int32)
+        return Added(written, pos_T, out_TD - x_TD, params, part, x=x_TD)
+
+    return added
+
+
+def scaled_sines(name: str, part: str) -> Callable:
+    """SpeechT5's sines times a learned factor."""
+
+    def added(cls) -> Added:
+        fields = {"hidden_size": 16, "positional_dropout": 0.0}
+        module = module_of(cls, name)(cls(**fields)).eval().encode_positions
+        module.alpha.data.fill_(1.7)
+        with torch.no_grad():
+            code_TD = module(torch.zeros(1, 9, 16))[0]
+        pos_T = np.arange(9, dtype=np.int32)
+        written = {"hidden_size": 16}
+        return Added(written, pos_T, code_TD, {"factor": module.alpha.detach()}, part)
+
+    return added
+
+
+STABLE = convolution(do_stable_layer_norm=True, num_conv_pos_embeddings=6)
 SMALL_WORDS = {
     "hidden_size": 16, "d_model": 16, "num_attention_heads": 2, "vocab_size": 5, "pad_token_id": 0,
     "max_position_embeddings": 12, "d_latents": 16,
@@ -542,6 +631,36 @@ ADDED: dict[str, dict[str, Callable[[Any], Added]]] = {
         for kind in ("sincos", "random")
     },
     "timesfm": {"": timesfm},
+    **{
+        kind: {"": convolution(num_conv_pos_embeddings=6), "stable": STABLE}
+        for kind in ("hubert", "unispeech", "unispeech-sat", "wavlm")
+    },
+    "data2vec-audio": {
+        "": convolution(conv_pos_kernel_size=5, num_conv_pos_embeddings=3),
+        "even": convolution(conv_pos_kernel_size=4, num_conv_pos_embeddings=2),
+    },
+    "omniasr_audio": {"": convolution(num_conv_pos_embeddings=6)},
+    "speecht5": {
+        "sound": convolution(
+            name="EncoderWithSpeechPrenet",
+            part="speech_encoder",
+            num_conv_pos_embeddings=6,
+            encoder_layers=1,
+            encoder_attention_heads=2,
+            encoder_ffn_dim=8,
+            decoder_layers=1,
+            decoder_attention_heads=2,
+            decoder_ffn_dim=8,
+        ),
+        "text": scaled_sines("SpeechT5TextEncoderPrenet", "text_encoder"),
+        "made sound": scaled_sines("SpeechT5SpeechDecoderPrenet", "speech_decoder"),
+    },
+    "wav2vec2": {
+        "": convolution(num_conv_pos_embeddings=6),
+        "odd": convolution(num_conv_pos_embeddings=5, feat_extract_activation="gelu_new"),
+        "padded": convolution(padding=40, num_conv_pos_embeddings=6),
+        "stable": STABLE,
+    },
     "vit_mae": {"": vit_mae},
     "vitpose_backbone": {"": vitpose},
     "vivit": {"": vivit},

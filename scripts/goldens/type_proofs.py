@@ -242,6 +242,7 @@ def added_codes(kind: str, cls: type[PretrainedConfig]) -> Rows:
         added = function(cls)
         arrays = {"pos": added.pos, "code": added.code.numpy()}
         arrays |= {f"params/{name}": table.numpy() for name, table in added.params.items()}
+        arrays |= {} if added.x is None else {"x": added.x.numpy()}
         fields = {"model_type": kind, **added.config}
         error = code_gap(answer_of(fields, added.part, added.image), arrays)
         case = f"{kind} {setting}".strip()

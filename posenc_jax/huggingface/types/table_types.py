@@ -47,6 +47,12 @@ from posenc_jax.huggingface.rows import (
     ignoring,
 )
 from posenc_jax.huggingface.series_readers import PATCHTSMIXER, PATCHTST, TIMESFM
+from posenc_jax.huggingface.sound_readers import (
+    SPEECHT5_FRAMES,
+    SPEECHT5_KEYS,
+    SPEECHT5_SINES,
+    WAVLM,
+)
 from posenc_jax.huggingface.types.names import each
 
 SOURCE, TARGET = ("max_source_positions",), ("max_target_positions",)
@@ -203,14 +209,17 @@ TABLES: dict[str, Any] = {
         "encodings here change values by rotations alone"
     ),
     # convolutions over time
-    **each("hubert unispeech unispeech-sat wav2vec2", Convolution()),
-    "omniasr_audio": Convolution(activation="hidden_act"),
+    **each("unispeech unispeech-sat wav2vec2", Convolution()),
+    "hubert": Convolution(batch_norm=True),
+    "omniasr_audio": Convolution(activation="hidden_act", even=True),
     "data2vec-audio": Convolution(("conv_pos_kernel_size", 19), ("num_conv_pos_embeddings", 5)),
     "sew": SQUEEZED,
-    "speecht5": Convolution(
-        beside="sines are added to sound and text, and the encoder's keys have Shaw's vectors"
-    ),
-    "wavlm": Convolution(beside="buckets of offsets are added to logits, times a gate of content"),
+    "speecht5": Parts({}, {
+        "speech_encoder": Sum((Convolution(), SPEECHT5_FRAMES, SPEECHT5_KEYS)),
+        "text_encoder": Sum((SPEECHT5_SINES, SPEECHT5_KEYS)),
+        "speech_decoder": SPEECHT5_SINES, "text_decoder": FAIRSEQ, "cross": Nope(),
+    }),
+    "wavlm": Sum((Convolution(), WAVLM)),
     # boxes on a page
     "layoutlm": LAYOUTLM,
     **each("layoutlmv2 layoutxlm", LAYOUTLM_2),
