@@ -27,7 +27,8 @@ whose rate falls at its end, and the mean over 8 late checkpoints. Its sweeps, i
     position-rest    16 methods on the other six, and two more seeds of all          710     12
     position-large   12 methods, three problems, 3 seeds, 4 layers of width 128      110     10
 
-After "position-rates" write its rates into `CHOSEN` and its base into `BASE`. The hours are of two
+"position-rates" prints the rates and the base for `CHOSEN` and `BASE`. Each of its runs has one
+method, which takes one core: start it twice, with other runs named by --point. The hours are of two
 cores, estimated from 200 steps of eight methods: 20 to 33 ms a step on one core (path 110), and
 22 s for the tests of a training. The last line takes 10 minutes for a training on one core, which
 was not measured. A run whose process is stopped goes on; a point of a stage is a run, and a method

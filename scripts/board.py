@@ -31,6 +31,7 @@ from experiments.board.leaderboard.other_settings import (
     is_longer,
     unfinished,
 )
+from experiments.board.leaderboard.rates_tried import program, tried
 from experiments.board.leaderboard.task_table import by_task
 from posenc_jax.lab import runs
 from posenc_jax.lab.hosts.exit_status import first_line
@@ -154,6 +155,8 @@ def stage(name: str, named: Sequence[str], *options: str) -> int:
         pack(archive, finished, [path.name for path in finished])
     count, left = len(sweep.read(_config(name), {})[0].points), len(missing(name, folder=folder))
     print(f"{count - left} of {count} runs of {name} are finished", flush=True)
+    if name == "position-rates" and finished:
+        print(program(tried(map(runs.read, finished))))
     return status
 
 

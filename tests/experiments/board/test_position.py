@@ -19,6 +19,7 @@ from experiments.board.leaderboard import (
     page,
     predictions,
     problems,
+    rates_tried,
     skills_page,
     standings,
     task_table,
@@ -135,6 +136,8 @@ def test_a_stage_goes_on_from_its_archive(tmp_path, monkeypatch, capsys):
         return 75
 
     monkeypatch.setattr(scripts_board.sweep, "main", sweep_main)
+    monkeypatch.setattr(scripts_board.runs, "read", lambda path: path)
+    monkeypatch.setattr(scripts_board, "tried", lambda paths: [*paths] and [])
     for machine in ("none", "first", "second"):
         monkeypatch.setattr(scripts_board, "POSITION", (archive, tmp_path / machine))
         assert scripts_board.main(["--stage=position-rates"]) == 75
@@ -147,6 +150,44 @@ def test_a_stage_goes_on_from_its_archive(tmp_path, monkeypatch, capsys):
     with pytest.raises(SystemExit, match="2"):
         scripts_board.main(["--stage=position"])
     assert "argument --stage: invalid choice: 'position' (choose from" in capsys.readouterr().err
+
+
+ROPE_LOSSES = {
+    # (base, problem) -> rate -> loss
+    (None, "delay8"): {4e-3: 0.5, 2e-3: 0.2, 1e-3: 0.3},
+    (None, "count"): {4e-3: 0.5, 2e-3: 0.6, 1e-3: 0.7},
+    (14.2, "delay8"): {4e-3: np.nan, 2e-3: 0.3, 1e-3: 0.1},
+    (14.2, "count"): {4e-3: 0.1, 2e-3: 0.2, 1e-3: 0.3},
+    (14.2, "flip_flop"): {4e-3: 9.0, 2e-3: 9.0, 1e-3: 9.0},  # not tried with the default
+}
+
+
+def run_of_rates(method, base, problem, losses):
+    """A run of "position-rates", as far as its choice reads it."""
+    start = {"step": 4000, "seed": 0}
+    valid = lambda rate: {"encoding": method, "split": "valid", "rate": f"{rate:g}"}
+    best = min(losses, key=lambda rate: np.nan_to_num(losses[rate], nan=np.inf))
+    rows = [{**start, "labels": valid(rate), "metric": "loss", "value": loss}
+            for rate, loss in losses.items()]  # fmt: skip
+    rows.append({**start, "labels": {"split": "train"}, "metric": "rate", "value": best})
+    encoding = {"name": method, **({} if base is None else {"base": base})}
+    config = {"encoding": encoding, "task": {"name": problem}}
+    return SimpleNamespace(config=config, records=rows)
+
+
+def test_what_the_rates_chose_is_the_program_of_the_next_stages():
+    rope = [run_of_rates("rope", *case, losses) for case, losses in ROPE_LOSSES.items()]
+    others = [run_of_rates("alibi", None, "count", {2e-3: 1.0, 1e-3: 2.0, 5e-4: 3.0})]
+    results = rates_tried.tried(rope + others)
+    scope: dict = {}
+    exec(rates_tried.program(results), scope)
+    assert scope["CHOSEN"] == {("rope", "delay8"): 2e-3, ("rope", "count"): 4e-3,
+                               ("alibi", "count"): 2e-3}  # fmt: skip
+    assert scope["BASE"] == 14.2
+    assert "5 of 6 rates" in rates_tried.program(results)
+    louder = [t._replace(losses={r: 9.0 for r in t.losses}) if t.base else t for t in results]
+    assert rates_tried.base(louder) is None, "control: the default has the lowest loss"
+    assert rates_tried.base([t for t in results if not t.base]) is None
 
 
 # Training.
