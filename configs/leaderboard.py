@@ -26,6 +26,7 @@ whose rate falls at its end, and the mean over 8 late checkpoints. Its sweeps, i
     position-first   all methods on six problems, 3 seeds                          1,070     18
     position-rest    16 methods on the other six, and two more seeds of all          710     12
     position-large   12 methods, three problems, 3 seeds, 4 layers of width 128      110     10
+    position-bases   recall with 8 bases of rope, windows of 64 and 256, 3 seeds       80      3
 
 "position-rates" prints the rates and the base for `CHOSEN` and `BASE`. Each of its runs has one
 method, which takes one core: start it twice, with other runs named by --point. The hours are of two
@@ -70,8 +71,9 @@ REST = (
     ),
 )
 LARGE = ("reverse_distinct", "delay8", "recall_order")
-# Bases of rope beside 10,000: a turn of the slowest pair in 64 tokens, and the bound for 512.
-BASES = (14.2, 1091.6)
+# Bases of rope beside 10,000: a turn of the slowest pair in 64 tokens, and the least base for 512
+# by arXiv 2405.14591, for heads of 16 channels; see `method_options.bases`.
+BASES = (14.2, 56533.6)
 # (method of RATED, problem) -> the rate that "position-rates" chose, and 2e-3 where it has not yet.
 CHOSEN: dict[tuple[str, str], float] = {}
 BASE: float | None = None  # of rope, that "position-rates" chose; None: not yet
@@ -97,7 +99,13 @@ TWELVE = {
     "fox": ("fox",),
     "path": ("path",),
 }
-STAGES = ("position", "position-rates", "position-first", "position-rest", "position-large")
+STAGES = (
+    *("position", "position-rates", "position-first", "position-rest", "position-large"),
+    "position-bases",
+)
+# Bases of "position-bases" beside 10,000: on both sides of the largest base of which every pair of
+# channels makes a turn in 64 and in 256 tokens, and of the least base for the tests.
+ALL_BASES = (4.0, BASES[0], 69.0, 1000.0, BASES[1], 1e6, 1e7)
 
 
 def get_config(argument=""):
@@ -161,6 +169,13 @@ def _position(stage):
         again = {"first_seed": 3, "seeds": 2}
         points = _points(REST, SIXTEEN, seeds=5) + _points(FIRST, SIXTEEN, **again)
         return points + _tuned(REST, seeds=5) + _tuned(FIRST, **again)
+    if stage == "position-bases":
+        # Keys for the longest line, and the same in both windows.
+        fields = {"task.name": "recall_distinct", "task.keys": 1024, "encoding.name": "rope"}
+        fields |= {"train.rates": POSITION["train"]["rates"][:3], "train.widen": 0}
+        windows = ({**fields, "window": 64}, {**fields, "window": 256})
+        bases = ({}, *({"encoding.base": base} for base in ALL_BASES))
+        return sweeps.product(windows, bases)
     large = {"model.width": 128, "model.layers": 4}
     return _points(LARGE, TWELVE, **large) + _tuned(LARGE, **large)
 

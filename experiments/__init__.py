@@ -13,9 +13,10 @@ A room of several experiments has a package for each. An experiment has the modu
     run.py     `measure(config, run)`, which writes records to a `runs.Run` and returns a `Summary`,
                or what is in its `own`
     page.py    `sections(stored_run)`, if the report is not a table by length; if it has a page in
-               docs/, `document(stored_runs)`, its sentences and sections, and `PAGE`, the name of
-               the page, if it is not that of the experiment; `not_shown(stored_runs)`, sentences
-               on what its runs cannot show, besides those that `limits` makes from their configs
+               docs/, `document(stored_runs)`, its sentences and sections, and
+               `page_name(stored_runs)`, if it is not that of the experiment;
+               `not_shown(stored_runs)`, sentences on what its runs cannot show, besides those that
+               `limits` makes from their configs
 
 and takes those it does not have from its room. A summary that is `incomplete` ends the run with
 status 1, after its report is written. The module `run` is imported when the experiment runs, and
@@ -238,7 +239,7 @@ def document(finished: Sequence["StoredRun"]) -> tuple[str, list[str], list["Sec
     said, sections = page.document(finished)
     others = page.not_shown(finished) if hasattr(page, "not_shown") else []
     sections = limits.with_section(sections, finished, others)
-    return getattr(page, "PAGE", name), said, sections
+    return page.page_name(finished) if hasattr(page, "page_name") else name, said, sections
 
 
 def module(name: Any, part: str) -> Any:

@@ -17,7 +17,6 @@ from posenc_jax.lab.report.statistics import Interval, paired
 from posenc_jax.lab.report.summaries import lead, only
 from posenc_jax.lab.runs import StoredRun
 
-PAGE = "pretrained_results"
 HALF = 0.5  # share of keys within the trained length from which on longer prompts say something
 PLAIN, FOUR = "plain", ("plain", "pi", "ntk", "yarn")
 PERPLEXITY = "https://github.com/jquesnelle/yarn, data/proofpile-long-small-8k.csv"
@@ -282,6 +281,11 @@ def document(runs: Sequence[StoredRun]) -> tuple[list[str], list[Section]]:
     _, (_, *measured) = sections(run)
     follows = Section("What follows", details(run.summary.own))
     return findings(run.summary.own), [*measured, follows, _stretches(run.summary.own)]
+
+
+def page_name(runs: Sequence[StoredRun]) -> str:
+    """The name of the page in docs/: docs/pretrained.md is written by hand."""
+    return "pretrained_results"
 
 
 def not_shown(runs: Sequence[StoredRun]) -> list[str]:

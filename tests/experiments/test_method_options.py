@@ -14,7 +14,7 @@ from experiments.board.published.settings import SETTINGS
 from experiments.compare import fields
 from experiments.compare.length_extrapolation import config as by_length
 from experiments.compare.translation import run as translation
-from experiments.method_options import Setting, alternatives, bases, options
+from experiments.method_options import Setting, alternatives, bases, least_base, options
 from posenc_jax import CATALOG, Dims, frame, full, make
 from posenc_jax.encodings import card, rotation
 
@@ -93,13 +93,31 @@ def test_alternatives_have_three_bases_and_what_the_table_names():
     assert [{"base": b} for b in (turn, bound)] == alternatives("rope", HERE)[1:]
     slowest = rotation.ladder(16, turn)[-1]
     assert 2 * np.pi / slowest == pytest.approx(64, rel=0.01), "one turn in the window"
-    assert bound == pytest.approx(0.0424 * 512**1.628, abs=0.1)
+    assert bound == pytest.approx(least_base(512, 16), abs=0.1)
     assert {"base": turn} in alternatives("p_rope", HERE)
     assert {"share": 0.75} in alternatives("p_rope", HERE)
     assert alternatives("alibi", HERE) == [{}, {"learned": True}]
     assert alternatives("shaw", HERE) == [{}, {"distance": 16}, {"distance": 64}]
     assert alternatives("nope", HERE) == [{}]
     assert alternatives("local_global", HERE) == [{}], "its bases are two"
+
+
+@pytest.mark.parametrize(
+    ("longest", "head", "published"),
+    [(1024, 128, 4.3e3), (2048, 128, 1.2e4), (4096, 128, 2.8e4), (8192, 128, 8.4e4)],
+)
+def test_the_least_base_of_a_window_is_the_published_one(longest, head, published):
+    """Figure 1 of arXiv 2405.14591. Narrow heads need more: its fit would be 50 times too small."""
+    assert least_base(longest, head) == pytest.approx(published, rel=0.05)
+    assert least_base(longest, 16) > 10 * published
+
+
+def test_below_the_least_base_far_keys_are_not_preferred():
+    base = least_base(512, 16)
+    worst = lambda base: min(np.cos(m * rotation.ladder(16, base)).sum() for m in range(513))
+    assert worst(base) >= 0
+    assert all(worst(base * factor) < 0 for factor in (0.99, 0.9, 0.5, 0.1))
+    assert least_base(2**15, 16) is None
 
 
 # What a model uses.
