@@ -27,6 +27,7 @@ whose rate falls at its end, and the mean over 8 late checkpoints. Its sweeps, i
     position-rest    16 methods on the other six, and two more seeds of all          710     12
     position-large   12 methods, three problems, 3 seeds, 4 layers of width 128      110     10
     position-bases   recall with 8 bases of rope, windows of 64 and 256, 3 seeds       80      3
+    position-path    reversing with path: 4 alphabets, 1 and 2 layers, betas; 5 seeds   60      3
 
 "position-rates" prints the rates and the base for `CHOSEN` and `BASE`. Each of its runs has one
 method, which takes one core: start it twice, with other runs named by --point. The hours are of two
@@ -101,11 +102,19 @@ TWELVE = {
 }
 STAGES = (
     *("position", "position-rates", "position-first", "position-rest", "position-large"),
-    "position-bases",
+    *("position-bases", "position-path"),
 )
 # Bases of "position-bases" beside 10,000: on both sides of the largest base of which every pair of
 # channels makes a turn in 64 and in 256 tokens, and of the least base for the tests.
 ALL_BASES = (4.0, BASES[0], 69.0, 1000.0, BASES[1], 1e6, 1e7)
+
+# Alphabets of "position-path": content tells places of the first ones apart, not of the last ones.
+ALPHABETS = (
+    {"task.symbols": "distinct", "task.alphabet": 256},
+    {"task.alphabet": 26},
+    {"task.alphabet": 4},
+    {"task.alphabet": 2},
+)
 
 
 def get_config(argument=""):
@@ -176,6 +185,14 @@ def _position(stage):
         windows = ({**fields, "window": 64}, {**fields, "window": 256})
         bases = ({}, *({"encoding.base": base} for base in ALL_BASES))
         return sweeps.product(windows, bases)
+    if stage == "position-path":
+        fields = {"task.name": "reverse_letters", "encoding.name": "path", "seeds": 5}
+        rate = CHOSEN.get(("path", "reverse_bits"), 2e-3)
+        fields |= {"train.rates": (rate,), "train.widen": 0}
+        layers = tuple({**fields, "model.layers": n} for n in (1, 2))
+        betas = sweeps.grid({"encoding.beta": (1.0, 2.0)})
+        alphabets = sweeps.product(layers, ALPHABETS)
+        return alphabets + sweeps.product(layers[:1], ALPHABETS[1:3], betas)
     large = {"model.width": 128, "model.layers": 4}
     return _points(LARGE, TWELVE, **large) + _tuned(LARGE, **large)
 

@@ -125,14 +125,14 @@ class Examples(NamedTuple):
     valid: validation examples of the trained sizes.
     test:  test examples of each test.
     variants: test examples with other options of the task, by their name.
-    overwritten: for the first tests, copies with overwritten symbols, by what answers follow.
+    followed: for the first tests, examples that tell what answers follow, by what that is.
     """
 
     train: TrainingBatches
     valid: Batch
     test: tuple[Batch, ...]
     variants: Mapping[str, tuple[Batch, ...]] = MappingProxyType({})
-    overwritten: Mapping[Any, tuple[Batch, ...]] = MappingProxyType({})
+    followed: Mapping[str, tuple[Batch, ...]] = MappingProxyType({})
 
     @property
     def metrics(self) -> tuple[str, ...]:

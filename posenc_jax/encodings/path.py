@@ -1,6 +1,7 @@
 """PaTH: queries are turned by a reflection for each token between them and a key."""
 
 from functools import partial
+from typing import Annotated
 
 import jax
 import jax.numpy as jnp
@@ -10,6 +11,7 @@ from posenc_jax.combinators import each_layer
 from posenc_jax.encoding import Encoding, Walk
 from posenc_jax.encodings.card import Count, register
 from posenc_jax.encodings.gated import affine, by_stretches, no_vector
+from posenc_jax.options import Bound
 
 STRETCH = 64  # keys whose product of reflections is made by the inverse of one matrix
 FEW = 8  # rows of a matrix that are inverted one by one
@@ -22,7 +24,7 @@ TINY = 1e-6  # added to a squared norm before the division
     paper="Yang et al. 2025, arXiv 2505.16381",
     axes=0,
 )
-def path(rank: Count = 32) -> Encoding:
+def path(rank: Count = 32, beta: Annotated[float, Bound(0, 2)] | None = None) -> Encoding:
     """PaTH: each token between a key and the query reflects or shrinks the query along a direction.
 
     The direction w is a unit vector, made of x by a map of low rank, and beta = 2 sigmoid(u.x + b).
@@ -35,20 +37,25 @@ def path(rank: Count = 32) -> Encoding:
 
     Args:
       rank: of the map from x to w; the public code has 32.
+      beta: the beta of all tokens; None: each token has its own, which is the paper's.
     """
 
     def init(key, dims):
         down_key, up_key, beta_key = jax.random.split(key, 3)
-        return {
+        params = {
             "down": dims.model**-0.5 * jax.random.normal(down_key, (dims.model, rank)),
             "up": rank**-0.5 * jax.random.normal(up_key, (rank, dims.heads, dims.head)),
-            "beta": 0.02 * jax.random.normal(beta_key, (dims.model, dims.heads)),
-            "beta_bias": jnp.zeros(dims.heads),
         }
+        if beta is None:
+            params["beta"] = 0.02 * jax.random.normal(beta_key, (dims.model, dims.heads))
+            params["beta_bias"] = jnp.zeros(dims.heads)
+        return params
 
     def prepare(params, x_BTD):
         w_BTHC = affine(affine(x_BTD, params["down"]), params["up"])
         w_BTHC = w_BTHC * jax.lax.rsqrt(jnp.square(w_BTHC).sum(-1, keepdims=True) + TINY)
+        if beta is not None:
+            return w_BTHC, jnp.full_like(w_BTHC[..., 0], beta)
         return w_BTHC, 2 * jax.nn.sigmoid(affine(x_BTD, params["beta"], params["beta_bias"]))
 
     unmasked = by_stretches(partial(_turned, _solved), STRETCH)

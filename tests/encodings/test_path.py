@@ -50,9 +50,8 @@ def test_stretches_and_blocks_are_one_product():
 @pytest.mark.thorough
 def test_reflections_along_one_line_undo_each_other():
     """With beta = 2 and one w, keys an even number of tokens back are met by the plain query."""
-    encoding = make("path", rank=4)
+    encoding = make("path", rank=4, beta=2.0)
     (params,) = stirred(encoding)
-    params = {**params, "beta": 0 * params["beta"], "beta_bias": 0 * params["beta_bias"] + 40}
     q, k, _ = draw(1, 8)
     k = jnp.broadcast_to(k[:, :1], k.shape)  # also the layer's input, of which w is made
     w, _ = encoding.at(0, (params,))[0].walk.prepare(params, k.reshape(1, 8, -1))

@@ -4,9 +4,6 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-import jax
-import numpy as np
-
 from experiments.board.leaderboard.overwritten import LABEL
 from experiments.board.leaderboard.problems import PROBLEMS
 from experiments.board.leaderboard.standings import Row, mean
@@ -20,8 +17,8 @@ COPIES = 0.9  # token accuracy within the trained window from which a model copi
 Shares = Mapping[str, Mapping[str, Mapping[int, Mapping[str, float]]]]
 
 
-def shares(runs: Iterable[StoredRun]) -> Shares:
-    """What the answers of each method follow on each problem that was measured so."""
+def followed(runs: Iterable[StoredRun]) -> dict[str, Any]:
+    """problem -> method -> window -> what answers follow -> seed -> the share that does."""
     values: dict[str, Any] = {}
     for run in runs:
         problem = run.config["task"]["name"]
@@ -32,12 +29,23 @@ def shares(runs: Iterable[StoredRun]) -> Shares:
                     with_options(labels["encoding"], run), {}
                 )
                 by_what = by_window.setdefault(labels["length"], {})
-                by_what.setdefault(labels[LABEL], []).append(record["value"])
-    return jax.tree.map(
-        lambda of_seeds: float(np.mean(of_seeds)),
-        values,
-        is_leaf=lambda node: isinstance(node, list),
-    )
+                by_what.setdefault(labels[LABEL], {})[record["seed"]] = record["value"]
+    return values
+
+
+def shares(runs: Iterable[StoredRun]) -> Shares:
+    """What the answers of each method follow where symbols were overwritten."""
+    return {
+        problem: {
+            method: {
+                window: {what: mean(by_seed) for what, by_seed in by_what.items()}
+                for window, by_what in by_window.items()
+            }
+            for method, by_window in by_method.items()
+        }
+        for problem, by_method in followed(runs).items()
+        if PROBLEMS[problem].overwrites
+    }
 
 
 def section(runs: Sequence[StoredRun], tasks: Mapping[str, Mapping[str, Row]]) -> Section | None:

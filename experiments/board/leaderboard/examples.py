@@ -5,8 +5,9 @@ from typing import Any
 
 import numpy as np
 
+from experiments.board.leaderboard import cancelling
 from experiments.board.leaderboard.config import Config, posed
-from experiments.board.leaderboard.overwritten import Follows, overwritten
+from experiments.board.leaderboard.overwritten import overwritten
 from experiments.board.leaderboard.problems import PROBLEMS
 from experiments.board.training import Examples
 from posenc_jax.lab import tasks
@@ -27,7 +28,7 @@ def examples_of(task: Task, config: Config) -> Examples:
         name: tests_of(task_of(config, name), config) for name in (problem.tests if problem else ())
     }
     valid, tests = _trained(task, config, "valid"), tests_of(task, config)
-    return Examples(batches, valid, tests, variants, _overwritten(task, config))
+    return Examples(batches, valid, tests, variants, _followed(task, config))
 
 
 def tests_of(task: Task, config: Config) -> tuple[Batch, ...]:
@@ -39,20 +40,25 @@ def tests_of(task: Task, config: Config) -> tuple[Batch, ...]:
     return _trained(task, config, "test"), *test
 
 
-def _overwritten(task: Task, config: Config) -> dict[Follows, tuple[Batch, ...]]:
-    """Copies with overwritten symbols, the largest that fit the trained window and the next one.
+def _followed(task: Task, config: Config) -> dict[str, tuple[Batch, ...]]:
+    """Examples that tell what answers follow, the largest that fit the trained window and the next
+    one: with overwritten symbols, or scored where cancelling reflections differ.
 
     A quarter of the test examples, and as many for each look.
     """
     problem, looks = PROBLEMS.get(config.task.name), config.train.looks
-    if problem is None or not problem.overwrites:
+    if problem is None or not (problem.overwrites or problem.cancels):
         return {}
     count = max(config.examples // 4 // looks, 1) * looks
     by_window = []
     for multiple in config.multiples[:2]:
         width = config.window * multiple
         size_B = np.full(count, largest(task.width, task.least, task.most, width), np.int32)
-        by_window.append(overwritten(_numbered(task, size_B, width, "test"), problem.overwrites))
+        batch = _numbered(task, size_B, width, "test")
+        by_window.append(
+            overwritten(batch, problem.overwrites) if problem.overwrites
+            else cancelling.in_dispute(batch)
+        )  # fmt: skip
     return {what: tuple(batches[what] for batches in by_window) for what in by_window[0]}
 
 

@@ -150,7 +150,7 @@ def _row(
         yield from _tested(seeds, tested, scored(examples.test[n]))
         for variant, tests in examples.variants.items():
             yield from _tested(seeds, {**tested, "test": variant}, scored(tests[n]))
-        for what, copies in examples.overwritten.items():
+        for what, copies in examples.followed.items():
             for batch in copies[n : n + 1]:
                 followed = _scores(score_copies, looks, batch)
                 yield from _tested(seeds, {**tested, LABEL: what}, followed)

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from functools import partial
 
-from experiments.board.leaderboard import bases_page, skills_page
+from experiments.board.leaderboard import bases_page, reversing_page, skills_page
 from experiments.board.leaderboard.figures import (
     DRAWN,
     beyond_then_within,
@@ -73,20 +73,23 @@ TIERS = {"known": "The best-known methods", "others": "All other methods"}
 
 def page_name(runs: Sequence[StoredRun]) -> str:
     """The name of the page in docs/."""
+    if reversing_page.is_of(runs):
+        return "path_reversing"
     return "rope_bases" if bases_page.is_of(runs) else "leaderboard"
 
 
 def document(runs: Sequence[StoredRun]) -> tuple[list[str], list[Section]]:
     """The sentences and the sections of the board; of the design "position" those of `skills_page`,
-    of its stage of bases those of `bases_page`.
+    of its stages of bases and of path those of `bases_page` and `reversing_page`.
 
     Most runs are of one setting, the board's; those of others are compared with it.
 
     Raises:
       ValueError: two runs of one setting with the same method and task.
     """
-    if bases_page.is_of(runs):
-        return bases_page.document(runs)
+    for questioned in (bases_page, reversing_page):
+        if questioned.is_of(runs):
+            return questioned.document(runs)
     if skills_page.is_of(runs):
         return skills_page.document(runs)
     (runs, *others), reference = by_setting(runs), runs[0].config["reference"]

@@ -26,6 +26,7 @@ class Problem(NamedTuple):
     metric: the metric of g.
     tests: options of further tests, by name, beside the test that is as the training.
     overwrites: how many symbols of a copied answer are overwritten, see `overwritten`; 0: none.
+    cancels: answers are also scored by what cancelling reflections predict, see `cancelling`.
     """
 
     task: str
@@ -36,6 +37,7 @@ class Problem(NamedTuple):
     metric: str = "token_accuracy"
     tests: Mapping[str, Mapping[str, Any]] = NONE
     overwrites: int = 0
+    cancels: bool = False
 
 
 PROBLEMS: dict[str, Problem] = {
@@ -80,6 +82,13 @@ PROBLEMS: dict[str, Problem] = {
     "reverse_bits": Problem(
         "reverse", {"alphabet": 2}, "queue and stack",
         "mirror 8: as for copy_bits, 1.0 to .83", "rules", overwrites=8,
+    ),
+    # Of the stage "position-path", which poses it with other alphabets too.
+    "reverse_letters": Problem(
+        "reverse", {"alphabet": 26}, "queue and stack",
+        "mirror 3: three letters seldom repeat, 1.0", "rules",
+        tests={"doubled": {"symbols": "doubled"}, "changing": {"symbols": "changing"}},
+        cancels=True,
     ),
     "count": Problem(
         "copy", {"symbols": "repeated", "alphabet": 26}, "counting",

@@ -8,7 +8,10 @@ from posenc_jax.lab.definitions.shared import sigmoid
 def _path_scores(o, params, q_THC, k_THC, pos_T, n):
     time, heads, head = q_THC.shape
     x_TD = q_THC.reshape(time, -1)
-    beta_TH = 2 * sigmoid(x_TD @ params["beta"] + params["beta_bias"])
+    if o.beta is None:
+        beta_TH = 2 * sigmoid(x_TD @ params["beta"] + params["beta_bias"])
+    else:
+        beta_TH = np.full((time, heads), o.beta)
     s_HTT = np.zeros((heads, time, time))
     for h in range(heads):
         w_TC = x_TD @ params["down"] @ params["up"][:, h]

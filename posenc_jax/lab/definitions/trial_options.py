@@ -107,6 +107,7 @@ VARIED: dict[str, dict[str, Any]] = {
     "dape_v2": {"kernel": 5},
     "tupe": {"length": 12, "beyond": "interpolate"},
     "tapa": {"share": 0.25},
+    "path": {"beta": 2.0},
     "clipped": {"ahead": 2},
     "shaw": {"ahead": 2},
     "decomposed": {"columns": 2},

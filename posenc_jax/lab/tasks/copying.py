@@ -36,7 +36,7 @@ from posenc_jax.lab.tasks.task import (
     shuffled,
 )
 
-Symbols = Literal["random", "repeated", "distinct"]
+Symbols = Literal["random", "repeated", "distinct", "doubled", "changing"]
 MOST_DISTINCT = 4096  # an example of distinct symbols shuffles the whole alphabet
 
 
@@ -46,7 +46,8 @@ def copy(symbols: Symbols = "random", alphabet: int = 100, padding: Padding = "r
 
     symbols: "random": each is drawn from the alphabet. "repeated": one is drawn and repeated n
       times, so the model only has to predict the length. "distinct": no symbol is drawn twice, so
-      the symbol before tells which one is next; the alphabet is the largest size.
+      the symbol before tells which one is next; the alphabet is the largest size. "doubled": each
+      symbol that is drawn stands twice in a row. "changing": each differs from the one before.
     """
     return _rearranged("copy", lambda i, n: i, symbols, alphabet, padding)
 
@@ -170,8 +171,13 @@ def _rearranged(name, source, symbols, alphabet, padding) -> Task:
     def line(key, n, place_L):
         if distinct:
             symbol_L = SYMBOL + shuffled(key, alphabet)  # read at indices below n alone
+        elif symbols == "changing":
+            step_L = jnp.where(place_L == 0, draw(key, place_L, alphabet),
+                               1 + draw(key, place_L, alphabet - 1))  # fmt: skip
+            symbol_L = SYMBOL + jnp.cumsum(step_L) % alphabet
         else:
-            index_L = jnp.zeros_like(place_L) if symbols == "repeated" else place_L
+            drawn_L = {"repeated": jnp.zeros_like(place_L), "doubled": place_L // 2}
+            index_L = drawn_L.get(symbols, place_L)
             symbol_L = SYMBOL + draw(key, index_L, alphabet)
         answer_L = symbol_L[source(place_L, n)]
         return question_answer(place_L, [(symbol_L, n)], [(answer_L, n), (EOS, 1)])

@@ -3,6 +3,7 @@ read again in plain Python.
 """
 
 import functools
+import itertools
 import re
 from typing import Any
 
@@ -44,6 +45,11 @@ def copied(line):
 def reversed_(line):
     question, _ = halves(line)
     assert len(set(question)) == len(question), "distinct"
+    return backwards(line)
+
+
+def backwards(line):
+    question, _ = halves(line)
     return {len(question) + 1 + i: s for i, s in enumerate([*question[::-1], EOS - SYMBOL])}
 
 
@@ -93,10 +99,25 @@ def most_frequent(line):
     return {len(question) + 1: int(2 * ones > len(question))}
 
 
+def doubled(line):
+    question, _ = halves(line)
+    pairs = list(zip(question[::2], question[1::2], strict=False))
+    assert all(first == second for first, second in pairs)
+    return backwards(line)
+
+
+def changing(line):
+    question, _ = halves(line)
+    assert all(first != second for first, second in itertools.pairwise(question))
+    return backwards(line)
+
+
 # label -> (task, options, line -> {place: answer})
 CASES: dict[str, tuple[str, dict[str, Any], Any]] = {
     "copy distinct": ("copy", {"symbols": "distinct", "alphabet": 16}, copied),
     "reverse distinct": ("reverse", {"symbols": "distinct", "alphabet": 16}, reversed_),
+    "doubled": ("reverse", {"symbols": "doubled", "alphabet": 4}, doubled),
+    "changing": ("reverse", {"symbols": "changing", "alphabet": 4}, changing),
     "delay": ("delay", {"lag": 3}, delayed),
     "recall": ("associative_recall", {"keys": 16, "queries": 3}, recalled),
     "order": ("recall_order", {"keys": 3, "values": 7}, ordered),
