@@ -22,19 +22,20 @@ A training takes half a minute of one core, a task of the best-known methods an 
 whose rate falls at its end, and the mean over 8 late checkpoints. Its sweeps, in this order:
 
     stage            content                                                   trainings  hours
-    position-rates   four rates, three bases of rope; one method a kind, a seed      290      5
-    position-first   all methods on six problems, 3 seeds                          1,070     18
-    position-rest    16 methods on the other six, and two more seeds of all          710     12
+    position-rates   four rates, three bases of rope; one method a kind, a seed      270    3.5
+    position-first   all methods on six problems, 3 seeds; other options of five   1,330     17
+    position-rest    16 methods on the other six, and two more seeds of all          710      9
     position-large   12 methods, three problems, 3 seeds, 4 layers of width 128      110     10
-    position-bases   recall with 8 bases of rope, windows of 64 and 256, 3 seeds       80      3
-    position-path    reversing with path: 4 alphabets, 1 and 2 layers, betas; 5 seeds   60      3
+    position-bases   recall with 8 bases of rope, windows of 64 and 256, 3 seeds      80      3
+    position-path    reversing with path: 4 alphabets, 1 and 2 layers; 5 seeds        60      3
 
-"position-rates" prints the rates and the base for `CHOSEN` and `BASE`. Each of its runs has one
-method, which takes one core: start it twice, with other runs named by --point. The hours are of two
-cores, estimated from 200 steps of eight methods: 20 to 33 ms a step on one core (path 110), and
-22 s for the tests of a training. The last line takes 10 minutes for a training on one core, which
-was not measured. A run whose process is stopped goes on; a point of a stage is a run, and a method
-a stage of it.
+"position-rates" prints the rates and the base for `CHOSEN` and `BASE`. A run of "position-rates",
+"position-bases" or "position-path" has one method, which takes one core: start the stage twice,
+with other runs named by --point. The hours are of two cores of an AMD EPYC (Zen 4), at a
+minute and a half for a training with its tests on one of them, as 13 runs of "position-rates" took.
+The last three lines are estimates: with path a step takes 110 ms where others take 14 to 16, and a
+training at width 128 is taken to need 10 minutes. A run whose process is stopped goes on; a point
+of a stage is a run, and a method a stage of it.
 """
 
 from configs import common
@@ -99,6 +100,15 @@ TWELVE = {
     "shaw": ("shaw",),
     "fox": ("fox",),
     "path": ("path",),
+}
+# Other options of methods, each a row of its own beside the method; see
+# `method_options.alternatives`: three bases of rotary methods, with 10,000, and what else suits.
+_BASES = tuple({"base": base} for base in BASES)
+ALTERNATIVES = {
+    **dict.fromkeys(("rope", "partial"), _BASES),
+    "p_rope": (*_BASES, {"share": 0.75}),
+    "alibi": ({"learned": True},),
+    "shaw": ({"distance": 16}, {"distance": 64}),
 }
 STAGES = (
     *("position", "position-rates", "position-first", "position-rest", "position-large"),
@@ -173,7 +183,7 @@ def _position(stage):
         return sweeps.product(rows, sweeps.grid({"task.name": FIRST}))
     if stage == "position-first":
         groups = {rated: (f"as_{rated}",) for rated in SIXTEEN}
-        return _points(FIRST, groups) + _tuned(FIRST)
+        return _points(FIRST, groups) + _alternatives(FIRST)
     if stage == "position-rest":
         again = {"first_seed": 3, "seeds": 2}
         points = _points(REST, SIXTEEN, seeds=5) + _points(FIRST, SIXTEEN, **again)
@@ -202,6 +212,20 @@ def _tuned(problems, **fields):
     bases = dict.fromkeys(base for base in (BASES[0], BASE) if base)
     tuned = tuple({"encoding.base": base} for base in bases)
     return sweeps.product(tuned, _points(problems, {"rope": ("rope",)}, **fields))
+
+
+def _alternatives(problems, **fields):
+    """The points of methods with other options."""
+    return tuple(
+        point
+        for rated, names in SIXTEEN.items()
+        for name in names
+        for options in ALTERNATIVES.get(name, ())
+        for point in sweeps.product(
+            ({f"encoding.{option}": value for option, value in options.items()},),
+            _points(problems, {rated: (name,)}, **fields),
+        )
+    )
 
 
 def _points(problems, groups, **fields):

@@ -101,6 +101,9 @@ def test_every_method_takes_the_rate_of_one_and_the_stages_name_it():
             ]
     here = board.setting(checked("position", **{"model.width": 64, "model.heads": 4}))
     assert method_options.bases(here) == list(configs.BASES)
+    for name in (name for names in configs.SIXTEEN.values() for name in names):
+        first, *others = method_options.alternatives(name, here)
+        assert (first, others) == ({}, list(configs.ALTERNATIVES.get(name, ())))
     assert {*configs.FIRST, *configs.REST} == set(PROBLEMS) - {"reverse_letters"}
     assert sum(map(len, configs.TWELVE.values())) == 12 - 1, "and rope with a tuned base"
 
