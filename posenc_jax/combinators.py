@@ -387,6 +387,7 @@ def _of_parts(parts: Sequence[Encoding], **hooks: Callable) -> dict[str, Any]:
         **{name: hook for name, hook in hooks.items() if _has(parts, name)},
         "turns_values": any(part.turns_values for part in parts),
         "relative": all(part.relative for part in parts if part.bias is not None),
+        "both_sides": any(part.both_sides for part in parts),
     }
 
 

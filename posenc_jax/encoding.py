@@ -164,6 +164,8 @@ class Encoding:
     turns_values: `rotate` also turns values, and the output back.
     relative: `bias` depends on q_placed - k_placed alone, so a block of it can be made from one
       row of offsets.
+    both_sides: `embed` makes a token's embedding of tokens on both sides of it, so in causal
+      attention it shows a token what comes after it. A frame then asks for `causal`.
     """
 
     init: Callable[[jax.Array, Dims], Params] = no_params
@@ -179,6 +181,7 @@ class Encoding:
     of_heads: Callable[[Params, Dims, Any, int], Params] | None = None
     turns_values: bool = False
     relative: bool = False
+    both_sides: bool = False
     # Not an argument, so that `dataclasses.replace` drops it: other hooks are another encoding.
     recipe: Recipe | None = dataclasses.field(default=None, init=False)
 

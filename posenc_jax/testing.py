@@ -257,6 +257,7 @@ def outputs(
       options: of `frame`.
     """
     params = t.params if params is None else params
+    options = {"causal": keys is None, **options}
     k_x, k_at = keys if keys is not None else (x_BTD, None)
     view = frame(
         t.encoding, params, at, t.dims, k_at, queries=queries, form=form, placed=placed, block=8,
@@ -493,7 +494,7 @@ def forms(t: Trial, kernel: bool = True) -> None:
     walk = t.encoding.walk
     if walk is not None and walk.whole:
         try:
-            frame(t.encoding, t.params, where(t, [RIGHT]), t.dims, form="blockwise")
+            frame(t.encoding, t.params, where(t, [RIGHT]), t.dims, causal=True, form="blockwise")
         except ValueError:
             return
         raise AssertionError(f"{t.label}: forms: scores that read other keys are not refused")
@@ -517,7 +518,7 @@ def forms(t: Trial, kernel: bool = True) -> None:
 
 def _kernel_takes(t: Trial) -> bool:
     try:
-        frame(t.encoding, t.params, where(t, [RIGHT]), t.dims, form="kernel")
+        frame(t.encoding, t.params, where(t, [RIGHT]), t.dims, causal=True, form="kernel")
     except ValueError:
         return False
     return True
@@ -668,7 +669,7 @@ def parity(t: Trial, definition: Definition, far: int = 0) -> None:
         what = f"parity: with its definition, positions from {far}"
         if t.encoding.embed is not None:
             x_TD = rng.normal(size=(TIME, t.dims.model)).astype(np.float32)
-            view = frame(t.encoding, params, at, t.dims)
+            view = frame(t.encoding, params, at, t.dims, causal=causal)
             got = np.asarray(view.embed(jnp.asarray(x_TD[None], float))[0])
             wanted = definition(plain[0], x_TD.astype(float), plain[1])
             _close(t, what, got, wanted, far, "token channel")

@@ -272,7 +272,7 @@ def frame(
         as in continuous batching. It may be traced; the output of a row whose columns do not lie
         within is NaN.
       causal: whether a query sees only keys with an index up to its own. None: True, and False
-        where `keys` are given.
+        where `keys` are given. It must be stated for an encoding that reads `both_sides`.
       placed: positions that `encoding.place(key, layout)` drew, in training, or where it is None
         positions as `layout` takes them; None: it is asked here, without a key. With `keys` a pair:
         the queries' and the keys'.
@@ -290,7 +290,8 @@ def frame(
 
     FieldError, a ValueError: an argument of another type, a form or block outside its choices, or
     parameters of other keys or made for other sizes.
-    ValueError: a method that the kernel does not take, queries that do not lie within the tokens,
+    ValueError: a method that the kernel does not take, no `causal` for an encoding that reads both
+    sides of a token, queries that do not lie within the tokens,
     or placed positions of another structure, shape or dtype.
     """
     checked_all("frame", frame, encoding=encoding, layout=layout, dims=dims, keys=keys)
@@ -328,6 +329,11 @@ def frame(
         stored_straight = partitioned(straight, layout.index_BT, 0, *arrays_BT)
     self_attention, chosen = keys is None and queries is None, form == "auto"
     if causal is None:
+        if encoding.both_sides and keys is None:
+            raise ValueError(
+                f"frame.causal: {encoding.name} reads tokens on both sides of a token, which in "
+                "causal attention shows it what comes after it; give causal=False"
+            )
         options["causal"] = keys is None
     layer = Layer(
         params,

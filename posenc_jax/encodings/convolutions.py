@@ -56,6 +56,7 @@ def convolved(
 
     For encoders alone: a token's embedding depends on tokens on both sides of it, so it is no
     method of the catalogue, and in a causal decoder it would show a token what comes after it.
+    `frame` takes it with `causal=False`.
 
     The convolution reads the kernel // 2 tokens before a token, the token, and as many behind it,
     one less if the kernel is even. Neighbours are those of a token's own sequence, by their number
@@ -113,7 +114,7 @@ def convolved(
         added_BTD = order.restored(jnp.where(real_BT1, h_BTD, 0))
         return (x_BTD.astype(wide) + added_BTD).astype(x_BTD.dtype)
 
-    return Encoding(init=init, place=in_sequence, embed=embed)
+    return Encoding(init=init, place=in_sequence, embed=embed, both_sides=True)
 
 
 def in_sequence(key: jax.Array | None, layout: Layout) -> InSequence:

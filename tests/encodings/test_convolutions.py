@@ -195,6 +195,24 @@ def test_what_a_causal_decoder_needs_does_not_hold(check):
         check(testing.trial(convolved(6, 4), axes=0))
 
 
+@pytest.mark.parametrize("make_encoding", [
+    lambda: ENCODING, lambda: chain(ENCODING, make("rope")),
+    lambda: chain(make("sinusoidal"), chain(ENCODING, make("alibi"))),
+])  # fmt: skip
+def test_a_causal_frame_must_be_asked_for(make_encoding):
+    """By default attention is causal, and a token would be shown what comes after it."""
+    encoding, at = make_encoding(), full(1, TIME)
+    params = encoding.init(jax.random.key(0), DIMS)
+    assert encoding.both_sides
+    with pytest.raises(ValueError, match=r"^frame.causal: \w+ reads tokens on both sides of a"):
+        frame(encoding, params, at, DIMS)
+    for causal in (False, True):
+        frame(encoding, params, at, DIMS, causal=causal)
+    across = chain(make("sinusoidal"), make("rope"))
+    assert not across.both_sides, "control"
+    frame(across, across.init(jax.random.key(0), DIMS), at, DIMS)
+
+
 def missing(x_BTD):
     """The columns of the first row that are NaN in every channel."""
     return np.flatnonzero(np.isnan(np.asarray(x_BTD[0])).all(-1)).tolist()
