@@ -23,7 +23,7 @@ whose rate falls at its end, and the mean over 8 late checkpoints. Its sweeps, i
 
     stage            content                                                   trainings  hours
     position-rates   four rates, three bases of rope; one method a kind, a seed      270    3.5
-    position-first   all methods on six problems, 3 seeds; other options of five   1,330     17
+    position-first   all methods on six problems, 3 seeds; other options of six    1,370     17
     position-rest    16 methods on the other six, and two more seeds of all          710      9
     position-large   12 methods, three problems, 3 seeds, 4 layers of width 128      110     10
     position-bases   recall with 8 bases of rope, windows of 64 and 256, 3 seeds      80      3
@@ -31,9 +31,9 @@ whose rate falls at its end, and the mean over 8 late checkpoints. Its sweeps, i
 
 "position-rates" prints the rates and the base for `CHOSEN` and `BASE`. A run of "position-rates",
 "position-bases" or "position-path" has one method, which takes one core: start the stage twice,
-with other runs named by --point. The hours are of two cores of an AMD EPYC (Zen 4), at a
-minute and a half for a training with its tests on one of them, as 13 runs of "position-rates" took.
-The last three lines are estimates: with path a step takes 110 ms where others take 14 to 16, and a
+as --part=1/2 and --part=2/2. The hours are of two cores of an AMD EPYC (Zen 4), at a minute and a
+half for a training with its tests on one of them, as 13 runs of "position-rates" took. The last
+three lines are estimates: with path a step takes 110 ms where others take 14 to 16, and a
 training at width 128 is taken to need 10 minutes. A run whose process is stopped goes on; a point
 of a stage is a run, and a method a stage of it.
 """
@@ -105,7 +105,7 @@ TWELVE = {
 # `method_options.alternatives`: three bases of rotary methods, with 10,000, and what else suits.
 _BASES = tuple({"base": base} for base in BASES)
 ALTERNATIVES = {
-    **dict.fromkeys(("rope", "partial"), _BASES),
+    **dict.fromkeys(("rope", "partial", "randomized+rope"), _BASES),
     "p_rope": (*_BASES, {"share": 0.75}),
     "alibi": ({"learned": True},),
     "shaw": ({"distance": 16}, {"distance": 64}),

@@ -3,13 +3,15 @@
     python scripts/board.py                  # every run that is missing, about 20 hours on 2 cores
     python scripts/board.py --point=NAME     # one run; the names: scripts/sweep.py --dry-run
     python scripts/board.py --stage=position-rates    # a stage of the board's next design
+    python scripts/board.py --stage=position-rates --part=1/2    # every second of its runs
 
 The runs are the sweep of configs/leaderboard.py. Once all are finished, the methods at both ends of
 the board are trained with twice the steps where that may change them, and the top in a second
 setting. Runs that results/leaderboard.tar.xz holds are unpacked, not measured again. Stop it at
 any time and start it again: it goes on. The runs of a stage are packed into
 results/unfinished/position.tar.xz whenever it ends or is stopped; they have no page before all
-stages are measured.
+stages are measured. A run of one method takes one core: on two cores start such a stage as part 1/2
+and as part 2/2, in two terminals.
 """
 
 import argparse
@@ -143,12 +145,27 @@ def _config(argument: str) -> str:
     return f"{CONFIG}:{argument}" if argument else CONFIG
 
 
-def stage(name: str, named: Sequence[str], *options: str) -> int:
+def part(text: str) -> slice:
+    """Every how many of the runs, and from which on: "2/3" is slice(1, None, 3).
+
+    argparse.ArgumentTypeError: it is no such part.
+    """
+    number, _, parts = text.partition("/")
+    if not (number.isdecimal() and parts.isdecimal() and 1 <= int(number) <= int(parts)):
+        raise argparse.ArgumentTypeError(f"{text!r} is no part such as 1/2 or 2/2")
+    return slice(int(number) - 1, None, int(parts))
+
+
+def stage(name: str, named: Sequence[str], runs_of_part: slice, *options: str) -> int:
     """Runs points of a stage, by default those that are missing, and packs all that are finished;
     returns the exit status of the sweep.
+
+    runs_of_part: which points of the stage are this call's; see `part`.
     """
     archive, folder = POSITION
-    status = measure(named or missing(name, folder=folder), name, *options, folder=folder)
+    mine = [point.name for point in sweep.read(_config(name), {})[0].points[runs_of_part]]
+    unmeasured = [point for point in missing(name, folder=folder) if point in mine]
+    status = measure(named or unmeasured, name, *options, folder=folder)
     # A folder without finished runs stands for itself.
     finished = [path for path in sorted(runs.finished([folder])) if path != folder]
     if finished:
@@ -169,6 +186,9 @@ def parsed_flags() -> argparse.ArgumentParser:
     )
     flags.add_argument("--point", action="append", default=[], help="a run; again for more")
     flags.add_argument("--stage", choices=STAGES[1:], help="a stage of the next design")
+    flags.add_argument(
+        "--part", type=part, default="1/1", metavar="K/N", help="of a stage: run K of every N runs"
+    )
     return flags
 
 
@@ -184,7 +204,7 @@ def main(arguments: list[str]) -> int:
             print(error, file=sys.stderr)
             return 2
     if flags.stage:
-        return stage(flags.stage, named, *others)
+        return stage(flags.stage, named, flags.part, *others)
     status = measure(named or missing(), "", *others)
     count, left = len(sweep.read(CONFIG, {})[0].points), len(missing())
     print(f"{count - left} of {count} runs are finished", flush=True)

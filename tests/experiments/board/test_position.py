@@ -150,6 +150,16 @@ def test_a_stage_goes_on_from_its_archive(tmp_path, monkeypatch, capsys):
     assert len(first) == points
     assert second == first[2:]
     assert "4 of 66 runs of position-rates are finished" in capsys.readouterr().out
+    monkeypatch.setattr(scripts_board, "POSITION", (tmp_path / "none.tar.xz", tmp_path / "parts"))
+    for number in "12":
+        scripts_board.main(["--stage=position-rates", f"--part={number}/2"])
+    halves = measured[3:]
+    assert [len(half) for half in halves] == [33, 33]
+    assert {*halves[0], *halves[1]} == set(first)
+    for wrong in ("3/2", "0/2", "half", "1"):
+        with pytest.raises(SystemExit, match="2"):
+            scripts_board.main(["--stage=position-rates", f"--part={wrong}"])
+        assert f"{wrong!r} is no part such as 1/2 or 2/2" in capsys.readouterr().err
     with pytest.raises(SystemExit, match="2"):
         scripts_board.main(["--stage=position"])
     assert "argument --stage: invalid choice: 'position' (choose from" in capsys.readouterr().err
