@@ -43,11 +43,10 @@ def document(runs: Sequence[StoredRun]) -> tuple[list[str], list[Section]]:
     """
     rows = of_runs(runs)
     windows = rows.windows
-    by_length = [
-        plots.picture_by_length("bits_by_length", windows),
-        length_table.results(windows),
-        *_by_position(rows),
-    ]
+    by_length = [plots.picture_by_length("bits_by_length", windows), length_table.results(windows)]
+    if len(windows.results) > 1:
+        by_length.append(plots.picture_of_difference("bits_difference", rows.as_run))
+    by_length += _by_position(rows)
     return _sentences(rows), [
         Section("Bits per byte by length", by_length),
         *_context(rows),

@@ -48,12 +48,7 @@ def pictures(run: StoredRun) -> list[Picture]:
     bands = bands if enough and not _crowded(run.by_length) else ""
     figures = [picture_by_length("by_length", run.by_length)]
     if len(summaries.equal(run.by_length)) > 1 and summaries.seed_count(run.by_length) > 1:
-        figures.append(
-            Picture("difference", lambda: difference(run), "The metric minus that of the first "
-                    "encoding, with the same seed: points are means over seeds, small dots are "
-                    "seeds, bars are intervals at 95% for all comparisons together. Methods with "
-                    "equal results are one line.")
-        )  # fmt: skip
+        figures.append(picture_of_difference("difference", run))
     if summaries.by_position(_finite(run), metric):
         figures.append(
             Picture("by_position", lambda: by_position(run), "The metric at each place in the "
@@ -89,6 +84,16 @@ def picture_by_length(name: str, summary: LengthSummary) -> Picture:
         named = " and ".join(summary.content_floors)
         caption += f" Dotted grey lines: rules that look tokens up by content ({named})."
     return Picture(name, lambda: by_length(summary), caption)
+
+
+def picture_of_difference(name: str, run: StoredRun) -> Picture:
+    """Returns the figure of differences from the first encoding with its caption."""
+    caption = (
+        "The metric minus that of the first encoding, with the same seed: points are means over "
+        "seeds, small dots are seeds, bars are intervals at 95% for all comparisons together. "
+        "Methods with equal results are one line."
+    )
+    return Picture(name, lambda: difference(run), caption)
 
 
 def _of_heatmap(metric: str, summary: LengthSummary) -> str:
