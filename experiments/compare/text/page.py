@@ -68,34 +68,40 @@ def not_shown(runs: Sequence[StoredRun]) -> list[str]:
 
 
 def _sentences(rows: Rows) -> list[str]:
-    """What is decided, in windows first, and what one seed cannot decide."""
+    """What is decided, of windows first, what is not, and what one seed cannot decide."""
     windows = rows.windows
     trained, longest = windows.train_length, max(summaries.lengths(windows))
-    reference = next(iter(windows.results))
-    first = _decided(rows, WINDOWS, windows.metric, (trained, longest))
-    if not first:
-        first = (
+    compared = [
+        _compared(rows, WINDOWS, windows.metric, (trained, longest)),
+        *(_compared(rows, gain, gain, (longest,)) for gain in (CONTEXT_GAIN, RECALL_GAIN)),
+    ]
+    decided = [sentence for decided, _ in compared for sentence in decided]
+    if not any(decided or left for decided, left in compared):
+        reference = next(iter(windows.results))
+        decided = [
             f"Nothing is decided: no other encoding has two seeds in common with {reference}, and "
             "a difference of one seed may be that of the seed."
-        )
-    gains = [_decided(rows, gain, gain, (longest,)) for gain in (CONTEXT_GAIN, RECALL_GAIN)]
-    return [first, *filter(None, gains), *_one_seed(rows)]
+        ]
+    undecided = [sentence for _, left in compared for sentence in left]
+    return [*decided, *undecided, *_one_seed(rows)]
 
 
-def _decided(rows: Rows, condition: str, metric: str, lengths: Sequence[int]) -> str:
-    """The differences from the first row, paired by seed, of the rows that share several seeds with
-    it; "" if there is none.
+def _compared(
+    rows: Rows, condition: str, metric: str, lengths: Sequence[int]
+) -> tuple[list[str], list[str]]:
+    """A sentence on the differences from the first row that are decided, and one on those that are
+    not: paired by seed, of the rows that share several seeds with it.
     """
     values = summaries.final_values(rows.records[condition], metric)
     reference = next((row for row, _ in values), "")
     shared = {
-        row: values[row, n].keys() & values[reference, n].keys()
+        row: len(values[row, n].keys() & values[reference, n].keys())
         for row, n in values
         if n == lengths[-1] and (reference, n) in values
     }
-    several = {row: len(seeds) for row, seeds in shared.items() if len(seeds) > 1}
+    several = {row: seeds for row, seeds in shared.items() if seeds > 1}
     if several.keys() <= {reference}:
-        return ""
+        return [], []
     differences = summaries.differences(
         [
             record
@@ -104,25 +110,22 @@ def _decided(rows: Rows, condition: str, metric: str, lengths: Sequence[int]) ->
         ],
         metric,
     )
-    parts = []
+    decided, left = [], []
     for row, by_length in differences.intervals.items():
         for length, gap in by_length.items():
             trained = rows.runs[0].by_length.train_length
             where = "the trained length" if length == trained else f"{length:,} tokens"
-            half = formats.half_width(gap.half)
-            if gap.sign:
-                word = "more" if gap.mean > 0 else "less"
-                parts.append(f"{row} has {abs(gap.mean):.3f} {half} {word} at {where}")
-            else:
-                parts.append(f"{row} is not told apart at {where} ({gap.mean:+.3f} {half})")
+            size = f"{abs(gap.mean):.3f} {formats.half_width(gap.half)} "
+            size += "more" if gap.mean > 0 else "less"
+            (decided if gap.sign else left).append(f"{row} has {size} at {where}")
     title, unit = metrics.metric(metric).title, metrics.metric(metric).unit
-    unit = "" if unit == title else f" in {unit}"
-    counts = formats.span(*(min(several.values()), max(several.values())), 0)
-    return (
-        f"Decided, {title}{unit} against {reference}, paired by {counts} seeds: "
-        f"{'; '.join(parts)}. Intervals are of 95% for {differences.comparisons} comparisons "
-        "together."
-    )
+    said = f"{title}{f' ({unit})' if unit != title else ''} against {reference}"
+    seeds = formats.span(min(several.values()), max(several.values()), 0)
+    how = f"paired by {seeds} seeds, intervals of 95%"
+    if differences.comparisons > 1:
+        how += f" for {differences.comparisons} comparisons together"
+    sentence = lambda word, parts: [f"{word}, {said}: {'; '.join(parts)} ({how})."] if parts else []
+    return sentence("Decided", decided), sentence("Not decided", left)
 
 
 def _one_seed(rows: Rows) -> Iterator[str]:

@@ -283,7 +283,9 @@ def by_position(run: StoredRun) -> Figure:
                 drawing.shade_interval(axes, x, seeds, style["color"], interval_fn)
         drawing.position_axis(axes, trained)
         axes.set_title(f"length {length} · {formats.length_ratio(length, trained)}")
-    below = f"position in the window ({_token(metric)}, log scale) · dotted line: trained length"
+    below = (
+        f"position in the window ({_token(run.by_length)}, log scale) · dotted line: trained length"
+    )
     figure.supxlabel(below, fontsize="medium")
     figure.supylabel(metrics.metric(metric).axis_label, fontsize="medium")
     drawing.title_with_legend(figure, f"{_capital(metric)} by position in the window", columns=5)
@@ -329,7 +331,9 @@ def position_by_length(run: StoredRun) -> Figure:
     for mesh in bar.ax.collections:
         mesh.set_rasterized(False)  # shapes, as all else on the page
     bar.set_label(metrics.metric(metric).axis_label)
-    figure.supxlabel(f"position in the window ({_token(metric)}, log scale)", fontsize="medium")
+    figure.supxlabel(
+        f"position in the window ({_token(run.by_length)}, log scale)", fontsize="medium"
+    )
     figure.supylabel("test length", fontsize="medium")
     figure.suptitle(f"{_capital(metric)} by position and length", x=0.01, ha="left",
                     fontweight="bold")  # fmt: skip
@@ -356,6 +360,8 @@ def _capital(metric: str) -> str:
     return name[0].upper() + name[1:]
 
 
-def _token(metric: str) -> str:
-    """What a position is of, in the plural."""
-    return f"{metric.removeprefix('bits_per_')}s" if metric in BITS else "tokens"
+def _token(summary: LengthSummary) -> str:
+    """What a position is of, in the plural; a token may stand for several bytes."""
+    if formats.size_unit(summary) == "tokens" or summary.metric not in BITS:
+        return "tokens"
+    return f"{summary.metric.removeprefix('bits_per_')}s"

@@ -434,6 +434,7 @@ def stored(name, by_seed, first_seed=0, facts=None, missing=(), **fields):
                 for length, value in by_length.items()
                 if (condition, length) not in missing
             ]
+        records += [record(seed, name, 8192, values[0], position=p) for p in (0, 1024)]
         for trained in (False, True):
             at: Any = {"step": 60 if trained else 0}
             sinks = condition_label(name, "sinks")
@@ -456,7 +457,8 @@ def stored(name, by_seed, first_seed=0, facts=None, missing=(), **fields):
         not_measured=[{"encoding": condition_label(name, condition), "length": length,
                        "reason": "too short"} for condition, length in missing],
     )  # fmt: skip
-    fixed = {"predictions": predictions.fingerprint(), "documents": {"recall": 8}}
+    task = {"task": "stdlib_tokens"}
+    fixed = {"predictions": predictions.fingerprint(), "documents": {"recall": 8}, "task": task}
     summary = replace(summary, facts=fixed if facts is None else facts)
     return StoredRun(Path(f"{name}-{first_seed}"), config, {}, records, summary)
 
@@ -480,18 +482,18 @@ def several_runs():
 def test_the_page_says_first_what_several_seeds_decide():
     said, _ = page.document(several_runs())
     gaps = np.array([0.3, 0.31, 0.32])
-    assert said[0].startswith(
-        f"Decided, bits per byte against rope, paired by 3 seeds: nope has {gaps.mean():.3f} ±"
-    )
+    assert said[0].startswith(f"Decided, bits per byte against rope: nope has {gaps.mean():.3f} ±")
     assert " more at the trained length; nope has 0.310 ±" in said[0]
     half = 4.302653 * gaps.std(ddof=1) / math.sqrt(3)  # of one comparison; here there are two
     shown = float(said[0].partition("±")[2].split()[0])
     assert half < shown < 2 * half
-    assert said[1].startswith("Decided, context gain in bits per byte against rope")
-    gain = np.mean([0.05, 0.1, 0.05])
-    assert f"nope is not told apart at 8,192 tokens (-{gain:.3f} ±" in said[1]
-    assert "recall gain in bits per token against rope" in said[2]
-    assert f"nope has {0.9 / math.log(2):.3f}" in said[2]
+    assert said[0].endswith("(paired by 3 seeds, intervals of 95% for 2 comparisons together).")
+    recall, gain = said[1:3]
+    assert recall.startswith("Decided, recall gain (bits per token) against rope: nope has ")
+    assert f"nope has {0.9 / math.log(2):.3f} ±0.000 less at 8,192 tokens (paired by" in recall
+    assert gain.startswith("Not decided, context gain (bits per byte) against rope: nope has ")
+    mean = np.mean([0.05, 0.1, 0.05])
+    assert f"nope has {mean:.3f} ±0.072 less at 8,192 tokens (paired by 3 seeds, " in gain
     alone = said[3]
     assert alone.startswith(
         "One seed, so not decided: bits per byte at 8,192 tokens: alibi 2.000, "
@@ -540,6 +542,34 @@ def test_the_sections_have_gains_and_what_was_not_measured():
     assert of(recall, 0, "alibi")[2].note == "too short"
     assert of(recall, 1, "rope")[1].text == "0.250"
     assert page.not_shown(short)[0].endswith("these: 8 (recall).")
+
+
+def test_figures_draw_intervals_of_several_seeds_and_tokens_by_position():
+    rows_of_page = several_runs()
+    _, sections = page.document(rows_of_page)
+    pictures = {p.name: p for s in sections for p in s.parts if isinstance(p, report.Picture)}
+    assert list(pictures) == [
+        "bits_by_length", "bits_difference", "bits_by_position", "context_gain", "recall_gain",
+        "influence",
+    ]  # fmt: skip
+    figure = pictures["bits_by_position"].draw()
+    assert "position in the window (tokens, log scale)" in figure.get_supxlabel()
+    assert [axes.get_title() for axes in figure.axes] == ["length 8192 · 16×"]
+    for run in rows_of_page:
+        run.summary.facts["task"] = {"task": "stdlib"}
+    figure = page.document(rows_of_page)[1][0].parts[-1].draw()
+    assert "position in the window (bytes, log scale)" in figure.get_supxlabel(), "control"
+
+
+def test_what_the_page_does_not_show_names_the_options_of_the_setting():
+    _, _, sections = experiments.document(several_runs())
+    (limits,) = [section.parts for section in sections if section.title == "What it does not show"]
+    options = "each has what suits the setting, but for base 100000.0."
+    assert f"- Other options of the methods: {options}" in limits
+    library = [run._replace(config={**run.config, "options": "library"}) for run in several_runs()]
+    _, _, sections = experiments.document(library)
+    (limits,) = [section.parts for section in sections if section.title == "What it does not show"]
+    assert f"- Other options of the methods: {options}" not in limits, "control"
 
 
 def test_predictions_stand_beside_numbers_of_runs_that_recorded_them():
