@@ -12,6 +12,7 @@ from experiments.compare.text.probes import range_edges
 from experiments.compare.text.rows import CONTEXT_GAIN, RECALL_GAIN, WINDOWS, Rows, of_runs
 from posenc_jax.lab import metrics
 from posenc_jax.lab.report import (
+    Grid,
     Picture,
     Section,
     drawing,
@@ -21,6 +22,7 @@ from posenc_jax.lab.report import (
     summaries,
 )
 from posenc_jax.lab.runs import StoredRun
+from posenc_jax.lab.summary import LengthSummary
 
 Curves = Mapping[str, Mapping[int, Sequence[float]]]  # row -> seed -> influence of each range
 
@@ -43,7 +45,7 @@ def document(runs: Sequence[StoredRun]) -> tuple[list[str], list[Section]]:
     """
     rows = of_runs(runs)
     windows = rows.windows
-    by_length = [plots.picture_by_length("bits_by_length", windows), length_table.results(windows)]
+    by_length = [plots.picture_by_length("bits_by_length", windows), _table(windows)]
     if len(windows.results) > 1:
         by_length.append(plots.picture_of_difference("bits_difference", rows.as_run))
     by_length += _by_position(rows)
@@ -174,7 +176,7 @@ def _context(rows: Rows) -> list[Section]:
         "and more. The gain is by how much they take fewer bits; below 0 more context does harm."
     )
     picture = plots.picture_by_length(CONTEXT_GAIN, gain)
-    return [Section(title, [how, picture, length_table.results(gain)])]
+    return [Section(title, [how, picture, _table(gain)])]
 
 
 def _recall(rows: Rows) -> list[Section]:
@@ -191,9 +193,18 @@ def _recall(rows: Rows) -> list[Section]:
         "that are right."
     )
     picture = plots.picture_by_length(RECALL_GAIN, gain)
-    not_read = Section("Spans that were not read before", [length_table.results(floor)], True)
-    parts = [how, picture, length_table.results(gain), length_table.results(right), not_read]
+    not_read = Section("Spans that were not read before", [_table(floor)], True)
+    parts = [how, picture, _table(gain), _table(right), not_read]
     return [Section(title, parts)]
+
+
+def _table(summary: LengthSummary) -> Grid:
+    """The table by length; rows of one seed are not the best, where others have several."""
+    seeds = {
+        name: max(len(cell.seeds) for cell in row.values()) for name, row in summary.results.items()
+    }
+    alone = [name for name, count in seeds.items() if count == 1 < max(seeds.values())]
+    return length_table.results(summary, apart=alone)
 
 
 def _why_not(rows: Rows, gain: str) -> str:

@@ -224,10 +224,12 @@ def _finite(run: StoredRun) -> list[Record]:
 
 def best_at_longest(summary: LengthSummary) -> str:
     """Returns the end of a title that names the best method at the greatest length, if there is one
-    whose interval over seeds meets no other's.
+    whose interval over seeds meets no other's; a method of one seed has none, and is not ranked.
     """
     longest = summaries.lengths(summary)[-1]
     rows = {_joined(names): summary.results[names[0]] for names in summaries.equal(summary)}
+    if any(longest in row and len(row[longest].seeds) == 1 for row in rows.values()):
+        return ""
     near = summaries.leaders(replace(summary, results=rows), longest)
     if len(near) != 1 or len(rows) < 2:
         return ""

@@ -23,6 +23,7 @@ from posenc_jax.lab import report, runs, tasks
 from posenc_jax.lab.config import sweeps
 from posenc_jax.lab.config.schema import ModelConfig
 from posenc_jax.lab.model import transformer
+from posenc_jax.lab.report.sections import Cell
 from posenc_jax.lab.runs import StoredRun
 from posenc_jax.lab.training.evaluation import CannotEvaluate
 from posenc_jax.layout import full
@@ -559,6 +560,22 @@ def test_figures_draw_intervals_of_several_seeds_and_tokens_by_position():
         run.summary.facts["task"] = {"task": "stdlib"}
     figure = page.document(rows_of_page)[1][0].parts[-1].draw()
     assert "position in the window (bytes, log scale)" in figure.get_supxlabel(), "control"
+
+
+def test_no_figure_or_table_ranks_a_row_of_one_seed():
+    """alibi, of one seed, has the fewest bits."""
+
+    def ranked(runs_of_page):
+        picture, table, *_ = page.document(runs_of_page)[1][0].parts
+        assert isinstance(picture, report.Picture)
+        assert isinstance(table, report.Grid)
+        cells = [(row[0], row[1]) for row in table.rows]
+        bold = [name for name, cell in cells if isinstance(cell, Cell) and cell.bold]
+        return " ".join(picture.draw().axes[0].get_title().split()), bold
+
+    assert ranked(several_runs()) == ("Bits per byte by test length", ["rope"])
+    one_seed = [run for run in several_runs() if run.config["first_seed"] == 0]
+    assert ranked(one_seed)[1] == ["alibi"], "control: where all have one, the table has a best"
 
 
 def test_what_the_page_does_not_show_names_the_options_of_the_setting():
