@@ -15,7 +15,6 @@ class Config(fields.Config):
     documents: the most documents of each test of context.
     """
 
-    several_processes = False  # the probes read the weights in one process
     mostly_compiles = False
 
     encoding: schema.EncodingConfig = schema.EncodingConfig(name="rope")
