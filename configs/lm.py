@@ -69,39 +69,52 @@ def get_config(argument=""):
     words, quick = common.words(argument)
     name, methods = common.pick(words, [name for name in SIZES if name])
     size = SIZES[name]
-    config = common.config(
+    config = sized(
         "length_extrapolation",
+        size,
         encoding={"name": ",".join(methods or NAMES)},
-        task={"name": "stdlib_tokens"},
-        model={
-            "layers": size.layers,
-            "width": size.width,
-            "heads": size.heads,
-            "kv_heads": size.kv_heads,
-            "mlp_width": size.mlp_width,
-            "norm": "rmsnorm",
-            "activation": "silu",
-            "gated": True,
-            "biases": (),
-            "tied": True,
-        },
-        train={
-            "length": size.window,
-            "min_length": size.window,
-            "batch": size.batch,
-            "steps": size.steps,
-            "warmup": size.steps // 20,
-            "lr": size.lr,
-            "decay": 0.1,
-            "optimizer": {"name": "adamw", "b2": 0.95},
-            "schedule": {"name": "wsd"},
-        },
         eval={"lengths": tuple(size.window * times for times in (1, 2, 4, 8))},
-        seeds=1,
     )
+    return smallest(config) if quick else config
+
+
+def sized(experiment: str, size: Size, **fields: Any) -> Any:
+    """The config of an experiment on tokens with a model and a training of this size, one seed.
+
+    fields: those of the experiment besides.
+    """
+    model = {
+        "layers": size.layers,
+        "width": size.width,
+        "heads": size.heads,
+        "kv_heads": size.kv_heads,
+        "mlp_width": size.mlp_width,
+        "norm": "rmsnorm",
+        "activation": "silu",
+        "gated": True,
+        "biases": (),
+        "tied": True,
+    }
+    train = {
+        "length": size.window,
+        "min_length": size.window,
+        "batch": size.batch,
+        "steps": size.steps,
+        "warmup": size.steps // 20,
+        "lr": size.lr,
+        "decay": 0.1,
+        "optimizer": {"name": "adamw", "b2": 0.95},
+        "schedule": {"name": "wsd"},
+    }
+    task = {"name": "stdlib_tokens"}
+    config = common.config(experiment, task=task, model=model, train=train, seeds=1, **fields)
     config.update_from_flattened_dict(dict(size.fields))
-    if quick:
-        common.quick(config)
-        config.model.update(kv_heads=2, mlp_width=96)
-        config.seeds = 1
+    return config
+
+
+def smallest(config: Any) -> Any:
+    """The config of `sized`, now so small that its run ends within a minute on two cores."""
+    common.quick(config)
+    config.model.update(kv_heads=2, mlp_width=96)
+    config.seeds = 1
     return config

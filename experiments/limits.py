@@ -44,7 +44,7 @@ def _of_configs(configs: Sequence[Mapping[str, Any]]) -> list[str]:
     if times := [t for config in configs if (t := _times(config)) > 1]:
         lines.append(f"Inputs beyond {_range(times)} times the size in training.")
     if any("name" in encoding for encoding in parts("encoding")):
-        lines.append(_options(parts("encoding")))
+        lines.append(_options(parts("encoding"), {*parts("options")}))
     return lines
 
 
@@ -71,14 +71,15 @@ def _times(config: Mapping[str, Any]) -> float:
     return max(lengths) / trained if lengths and trained else 0.0
 
 
-def _options(encodings: Sequence[Mapping[str, Any]]) -> str:
+def _options(encodings: Sequence[Mapping[str, Any]], chosen: set[str]) -> str:
+    """chosen: what chose the options that no config states: "library", "setting"."""
     values: dict[str, set[str]] = {}
     for encoding in encodings:
         for name, value in encoding.items():
             if name != "name":
                 values.setdefault(name, set()).add(str(value))
     said = ", ".join(f"{name} {listed(sorted(options), 'and')}" for name, options in values.items())
-    default = "each has its defaults"
+    default = "each has " + ("what suits the setting" if chosen == {"setting"} else "its defaults")
     return f"Other options of the methods: {f'{default}, but for {said}' if said else default}."
 
 

@@ -15,4 +15,5 @@ multimodal            clips of frames, tones and text, with positions of three a
 completion            Python code, by the place in the file
 images, vision        handwritten digits, by resolution; questions about a canvas
 long_memory           documents of many windows, in three ways of reading
+text                  tokens: what more context is worth, recall of it, sinks, massive values
 """

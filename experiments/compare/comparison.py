@@ -22,7 +22,7 @@ from posenc_jax.lab.model import transformer
 from posenc_jax.lab.model.transformer import Encodings, Model
 from posenc_jax.lab.summary import Summary
 from posenc_jax.lab.tasks.shuffled import shuffled
-from posenc_jax.lab.training.evaluation import DoesNotFit, Evaluator, records
+from posenc_jax.lab.training.evaluation import CannotEvaluate, Evaluator, records
 from posenc_jax.lab.training.loop import train
 from posenc_jax.lab.training.optimizers import before_fall, rates
 from posenc_jax.lab.training.progress import Progress
@@ -226,7 +226,7 @@ def _checkpoints(config: schema.TrainedConfig) -> schema.CheckpointConfig:
 
 def _validate(config, task, valid: Evaluator, labels, run: runs.Run, state: State, step: int):
     """Logs the scores on validation examples of the trained length."""
-    with contextlib.suppress(DoesNotFit):  # the evaluation at this length then says so
+    with contextlib.suppress(CannotEvaluate):  # the evaluation at this length then says so
         scores = valid(state.weights, config.train.length)
         scored = records(scores, task, step, config.seed_range, labels)
         run.log([record for record in scored if "position" not in record["labels"]])
@@ -248,7 +248,7 @@ def _described(config: schema.TrainedConfig, model: Model, task: tasks.Task, nam
 def evaluate(row: Row, run: runs.Run, params: Any) -> None:
     """Logs the records of every evaluation that has not ended.
 
-    If one raises DoesNotFit, the reason is added to the fact `not_measured` of the run.
+    If one raises CannotEvaluate, the reason is added to the fact `not_measured` of the run.
     """
     plan = row.plan
     with Progress(len(plan), f"evaluate {plan[0].label}") as progress:
@@ -258,7 +258,7 @@ def evaluate(row: Row, run: runs.Run, params: Any) -> None:
             run.begin(evaluation.stage)
             try:
                 run.log(row.records(params, evaluation))
-            except DoesNotFit as reason:
+            except CannotEvaluate as reason:
                 entries = run.facts.get("not_measured", [])
                 entry = {
                     "encoding": evaluation.label,

@@ -35,8 +35,8 @@ FILE = "start.json"
 # Fields that may differ where a training goes on: none of them changes an update, but for the
 # steps and the schedule, whose rates are compared. Where no step is left, the task may differ too.
 FREE = (
-    "checkpoint", "encoding.name", "eval", "first_seed", "imports", "profile", "seeds", "start",
-    "train.accumulate", "train.chunk", "train.fsdp", "train.remat", "train.remat_policy",
+    "checkpoint", "documents", "encoding.name", "eval", "first_seed", "imports", "profile", "seeds",
+    "start", "train.accumulate", "train.chunk", "train.fsdp", "train.remat", "train.remat_policy",
     "train.schedule", "train.steps", "train.tensor", "wandb",
 )  # fmt: skip
 

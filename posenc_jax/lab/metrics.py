@@ -129,6 +129,8 @@ METRICS: dict[str, Metric] = {
     "bits_per_digit": Metric("bits per digit", "", "lower"),
     "bleu": Metric("BLEU", "", "higher"),
     "recall": Metric("recall", "share of answers", "higher"),
+    "context_gain": Metric("context gain", "bits per byte", "higher"),
+    "recall_gain": Metric("recall gain", "bits per token", "higher"),
     "completed": Metric("completion", "share of bytes that count", "higher"),
     "grad_norm": Metric("gradient norm", "", None),
     "learning_rate": Metric("learning rate", "", None),

@@ -193,7 +193,7 @@ def test_comparisons_ask_for_it_and_stored_runs_have_the_options_they_had():
 @pytest.mark.parametrize(
     "stem",
     ["classification", "completion", "dna", "images", "lm", "long_memory", "multimodal",
-     "rope_extrap", "tasks_extrap", "translation", "vision"],
+     "rope_extrap", "tasks_extrap", "text", "translation", "vision"],
 )  # fmt: skip
 def test_every_comparison_can_ask_for_it_whatever_its_model_reads(stem, argument):
     config = importlib.import_module(f"configs.{stem}").get_config(argument)

@@ -22,6 +22,7 @@ COMPARISONS = {
     "images": "nope,axial,quick",
     "long_memory": "nope,rope,quick",
     "multimodal": "nope,rope,quick",
+    "text": "nope,rope,quick",
     "translation": "nope,rope,quick",
     "vision": "where,nope,swin_2d,quick",
 }

@@ -57,8 +57,9 @@ class Cache(NamedTuple):
 class Model(NamedTuple):
     """A model as pure functions of explicit parameters; an LSTM has `init`, `apply` and `place`.
 
-    An encoder-decoder has no `extend` and no `attention`. `apply` and `place` take a `Pair` for
-    tokens_BT and a `Pair` for layout, and logits are the target's; `decode` takes the target alone.
+    An encoder-decoder has no `extend`, `attention` and `projections`. `apply` and `place` take a
+    `Pair` for tokens_BT and a `Pair` for layout, and logits are the target's; `decode` takes the
+    target alone.
 
     init:   (key) -> params.
     apply:  (params, tokens_BT, layout, placed=None, remat=None, **form) -> logits [B, T, V], or
@@ -76,6 +77,8 @@ class Model(NamedTuple):
     start:  (params, batch, capacity) -> an empty cache; of an encoder-decoder
             (params, source_BK, layout, capacity), which encodes the source.
     attention: (params, tokens_BT, layout, **form) -> the weights of each layer, [B, H, Q, K].
+    projections: (params, tokens_BT, layout, **form) -> the queries [B, T, H, C], keys and values
+            [B, T, G, C] of each layer, before positions act on them.
     """
 
     init: Callable[[jax.Array], Any]
@@ -85,6 +88,7 @@ class Model(NamedTuple):
     decode: Callable[..., tuple[jax.Array, Cache]] | None = None
     start: Callable[..., Cache] | None = None
     attention: Callable[..., tuple[jax.Array, ...]] | None = None
+    projections: Callable[..., tuple[tuple[jax.Array, jax.Array, jax.Array], ...]] | None = None
 
 
 def build(
@@ -151,15 +155,16 @@ def build(
         extend=partial(_extend, run),
         decode=partial(_decode, run),
         start=partial(_start, run, axes),
-        attention=partial(_attention, run, config.layers),
+        attention=partial(_sown, run, config.layers, "attention"),
+        projections=partial(_sown, run, config.layers, "projections"),
     )
 
 
-def _attention(run, layers: int, params, tokens_BT, layout, **form) -> tuple[jax.Array, ...]:
-    """The attention weights of each layer, see `Model.attention`."""
+def _sown(run, layers: int, name: str, params, tokens_BT, layout, **form) -> tuple[Any, ...]:
+    """What the attention of each layer stores under a name, see `layers/block.py`."""
     variables = run(params, tokens_BT, layout, mutable=["intermediates"], **form)[1]
     blocks = variables["intermediates"]
-    return tuple(blocks[f"block_{n}"]["attention"][0] for n in range(layers))
+    return tuple(blocks[f"block_{n}"][name][0] for n in range(layers))
 
 
 def classifier(

@@ -48,12 +48,7 @@ def pictures(run: StoredRun) -> list[Picture]:
     bands = bands if enough and not _crowded(run.by_length) else ""
     figures = [picture_by_length("by_length", run.by_length)]
     if len(summaries.equal(run.by_length)) > 1 and summaries.seed_count(run.by_length) > 1:
-        figures.append(
-            Picture("difference", lambda: difference(run), "The metric minus that of the first "
-                    "encoding, with the same seed: points are means over seeds, small dots are "
-                    "seeds, bars are intervals at 95% for all comparisons together. Methods with "
-                    "equal results are one line.")
-        )  # fmt: skip
+        figures.append(picture_of_difference("difference", run))
     if summaries.by_position(_finite(run), metric):
         figures.append(
             Picture("by_position", lambda: by_position(run), "The metric at each place in the "
@@ -89,6 +84,16 @@ def picture_by_length(name: str, summary: LengthSummary) -> Picture:
         named = " and ".join(summary.content_floors)
         caption += f" Dotted grey lines: rules that look tokens up by content ({named})."
     return Picture(name, lambda: by_length(summary), caption)
+
+
+def picture_of_difference(name: str, run: StoredRun) -> Picture:
+    """Returns the figure of differences from the first encoding with its caption."""
+    caption = (
+        "The metric minus that of the first encoding, with the same seed: points are means over "
+        "seeds, small dots are seeds, bars are intervals at 95% for all comparisons together. "
+        "Methods with equal results are one line."
+    )
+    return Picture(name, lambda: difference(run), caption)
 
 
 def _of_heatmap(metric: str, summary: LengthSummary) -> str:
@@ -219,10 +224,12 @@ def _finite(run: StoredRun) -> list[Record]:
 
 def best_at_longest(summary: LengthSummary) -> str:
     """Returns the end of a title that names the best method at the greatest length, if there is one
-    whose interval over seeds meets no other's.
+    whose interval over seeds meets no other's; a method of one seed has none, and is not ranked.
     """
     longest = summaries.lengths(summary)[-1]
     rows = {_joined(names): summary.results[names[0]] for names in summaries.equal(summary)}
+    if any(longest in row and len(row[longest].seeds) == 1 for row in rows.values()):
+        return ""
     near = summaries.leaders(replace(summary, results=rows), longest)
     if len(near) != 1 or len(rows) < 2:
         return ""
@@ -278,7 +285,9 @@ def by_position(run: StoredRun) -> Figure:
                 drawing.shade_interval(axes, x, seeds, style["color"], interval_fn)
         drawing.position_axis(axes, trained)
         axes.set_title(f"length {length} · {formats.length_ratio(length, trained)}")
-    below = f"position in the window ({_token(metric)}, log scale) · dotted line: trained length"
+    below = (
+        f"position in the window ({_token(run.by_length)}, log scale) · dotted line: trained length"
+    )
     figure.supxlabel(below, fontsize="medium")
     figure.supylabel(metrics.metric(metric).axis_label, fontsize="medium")
     drawing.title_with_legend(figure, f"{_capital(metric)} by position in the window", columns=5)
@@ -324,7 +333,9 @@ def position_by_length(run: StoredRun) -> Figure:
     for mesh in bar.ax.collections:
         mesh.set_rasterized(False)  # shapes, as all else on the page
     bar.set_label(metrics.metric(metric).axis_label)
-    figure.supxlabel(f"position in the window ({_token(metric)}, log scale)", fontsize="medium")
+    figure.supxlabel(
+        f"position in the window ({_token(run.by_length)}, log scale)", fontsize="medium"
+    )
     figure.supylabel("test length", fontsize="medium")
     figure.suptitle(f"{_capital(metric)} by position and length", x=0.01, ha="left",
                     fontweight="bold")  # fmt: skip
@@ -351,6 +362,8 @@ def _capital(metric: str) -> str:
     return name[0].upper() + name[1:]
 
 
-def _token(metric: str) -> str:
-    """What a position is of, in the plural."""
-    return f"{metric.removeprefix('bits_per_')}s" if metric in BITS else "tokens"
+def _token(summary: LengthSummary) -> str:
+    """What a position is of, in the plural; a token may stand for several bytes."""
+    if formats.size_unit(summary) == "tokens" or summary.metric not in BITS:
+        return "tokens"
+    return f"{summary.metric.removeprefix('bits_per_')}s"

@@ -41,7 +41,11 @@ def bucket(width: int) -> int:
     return power * 3 // 4 if width <= power * 3 // 4 else power
 
 
-class DoesNotFit(Exception):
+class CannotEvaluate(Exception):
+    """There is no evaluation at a length; the message says why."""
+
+
+class DoesNotFit(CannotEvaluate):
     """An evaluation needs more memory than is free; the message has both numbers."""
 
 

@@ -354,6 +354,9 @@ def test_a_title_names_what_is_best_at_the_greatest_length():
     gap = {"rope": 0.0, "randomized+rope": 0.249}
     near = [{**r, "value": r["value"] - gap[r["labels"]["encoding"]]} for r in records]
     assert title(near) == "Bits per byte by test length", "their seeds meet"
+    several = lambda r: r["labels"]["encoding"] == "rope" or r["seed"] == 0
+    one_seed = [record for record in records if several(record)]
+    assert title(one_seed) == "Bits per byte by test length", "the other has one seed"
 
 
 def test_lengths_count_what_the_sizes_of_the_task_count():

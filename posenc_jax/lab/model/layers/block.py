@@ -99,8 +99,10 @@ def _attended(block: Block, prefix: str, h_BQD, self_kv, layer):
     q_BQHC = _heads(block, f"{prefix}query", h_BQD, c.heads)
     with jax.named_scope("attend"):
         o_BQHC = attend(q_BQHC, k_BKGC, v_BKGC, layer, **options)
-    if block.is_mutable_collection("intermediates"):  # see `Model.attention`
+    # See `Model.attention` and `Model.projections`; a compiled program makes what is read of them.
+    if block.is_mutable_collection("intermediates"):
         block.sow("intermediates", f"{prefix}attention", weights(q_BQHC, k_BKGC, layer, **options))
+        block.sow("intermediates", f"{prefix}projections", (q_BQHC, k_BKGC, v_BKGC))
     dtype, gain = jnp.dtype(c.dtype), 1 / (2 * c.layers)
     out = Dense(h_BQD.shape[-1], dtype, gain, "out" in c.biases, name=f"{prefix}out")
     return out(o_BQHC.reshape(*h_BQD.shape[:2], -1))
