@@ -525,6 +525,16 @@ def test_seeds_are_paired_whatever_their_order():
     assert page.document(other)[0] != in_order, "control: seeds of nope that are swapped"
 
 
+def test_rope_is_the_reference_wherever_it_stands():
+    rope, nope = (stored(name, [(0, 2.0, 0.1, 1.0)]) for name in ("rope", "nope"))
+    both = rope._replace(config={**rope.config, "encoding": {"name": "nope,rope"}},
+                         records=nope.records + rope.records)  # fmt: skip
+    assert list(rows.of_runs([both]).windows.results) == ["rope", "nope"]
+    assert list(rows.of_runs([nope, rope]).windows.results) == ["rope", "nope"]
+    alone = rows.of_runs([nope]).windows.results
+    assert list(alone) == ["nope"], "control: without it the first one"
+
+
 def test_one_seed_decides_nothing():
     said, _ = page.document([run for run in several_runs() if run.config["first_seed"] == 0])
     assert said[0].startswith("Nothing is decided: no other encoding has two seeds in common with ")
