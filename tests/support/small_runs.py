@@ -34,6 +34,7 @@ def small(name: str) -> dict[str, Any]:
     config: Any = get_config(COMPARISONS.get(name, "quick"))
     config.train.update(steps=4, batch=4, warmup=1)
     if name in COMPARISONS:
+        config.seeds = 2
         config.train.chunk = 2
         config.eval.lengths = (config.train.length,)
         config.checkpoint.at = (2,)

@@ -36,10 +36,10 @@ def _together(config: Config, names: tuple[str, ...]) -> dict[str, ContextTest]:
     """The tests of these names on the same documents."""
     lengths = sorted(config.eval.lengths, reverse=True)
     reasons: dict[int, str] = {}
-    made: dict[str, tasks.Task] = {}
+    by_name: dict[str, tasks.Task] = {}
     for context in lengths:
         try:
-            made = {name: _made(config, name, context) for name in names}
+            by_name = {name: _task(config, name, context) for name in names}
             break
         except FieldError as error:
             if error.path not in (("task", "context"), ("task", "test")):
@@ -47,13 +47,13 @@ def _together(config: Config, names: tuple[str, ...]) -> dict[str, ContextTest]:
             reasons[context] = error.reason
     tests = {}
     for name in names:
-        task = made.get(name)
+        task = by_name.get(name)
         least = 0 if task is None else task.least
         short = {n: f"{n} tokens are too few; {least} or more" for n in lengths if n < least}
         tests[name] = ContextTest(task, short | reasons)
     return tests
 
 
-def _made(config: Config, name: str, context: int) -> tasks.Task:
+def _task(config: Config, name: str, context: int) -> tasks.Task:
     options = {"stretch": END * config.documents, "test": name, "context": context}
     return tasks.make(config.task.name, **{**config.task.options, **options})

@@ -11,7 +11,7 @@ from experiments.compare.text.predictions import PREDICTIONS, WORDS, Number, Pre
 from experiments.compare.text.probes import INFLUENCE, SINKS, VALUES
 from experiments.compare.text.rows import Rows
 from posenc_jax.lab.report import Grid
-from posenc_jax.lab.report.summaries import collect
+from posenc_jax.lab.report.summaries import by_label, collect, curve
 from posenc_jax.lab.runs import Record
 
 MARKS = {"as claimed": "", "refuted": "*", "not decided": "?"}
@@ -65,7 +65,7 @@ def numbers(rows: Rows, number: Number, trained: bool) -> By:
     curves = influence(rows, trained)
     if number == "ends over middle":
         return {
-            row: {seed: predictions.ends_over_middle(curve) for seed, curve in by_seed.items()}
+            row: {seed: predictions.ends_over_middle(x_P) for seed, x_P in by_seed.items()}
             for row, by_seed in curves.items()
         }
     without = curves.get(NONE, {})
@@ -82,10 +82,12 @@ def numbers(rows: Rows, number: Number, trained: bool) -> By:
 
 def influence(rows: Rows, trained: bool) -> dict[str, dict[int, list[float]]]:
     """row -> seed -> the influence of each range of positions."""
-    where = lambda r: _key(r, "influence", trained, {})
+    wanted = [r for r in rows.records[INFLUENCE] if _key(r, "influence", trained, {})]
     curves: dict[str, dict[int, list[float]]] = {}
-    for (row, seed), values in collect(rows.records[INFLUENCE], where).items():
-        curves.setdefault(row, {})[seed] = values
+    for row, records in by_label(wanted, "encoding").items():
+        for by_seed in curve(records, "position").values():
+            for seed, value in by_seed.items():
+                curves.setdefault(row, {}).setdefault(seed, []).append(value)
     return curves
 
 

@@ -252,8 +252,9 @@ def influence(
         place_1T = jnp.arange(len(tokens_T), dtype=jnp.int32)[None]
 
         def last(embedding_TD):
-            own = {**params, "embed": embedding_TD}
-            return states.apply(own, place_1T, full(*place_1T.shape))[0, -1].astype(jnp.float32)
+            with_table = {**params, "embed": embedding_TD}
+            state_1TD = states.apply(with_table, place_1T, full(*place_1T.shape))
+            return state_1TD[0, -1].astype(jnp.float32)
 
         _, pullback = jax.vjp(last, params["embed"][tokens_T])
         squares = lambda direction_D: jnp.square(pullback(direction_D)[0]).sum(axis=-1)

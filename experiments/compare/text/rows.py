@@ -76,6 +76,7 @@ def of_runs(stored: Sequence[StoredRun]) -> Rows:
         if not any(f"{field}.".startswith(f"{free}.") for free in MAY_DIFFER):
             raise ValueError(f"workdir: the runs differ in config.{field}")
     ordered = sorted(stored, key=lambda run: REFERENCE not in _names(run).values())
+    later = lambda record: record["labels"]["encoding"] != REFERENCE
     conditions = (WINDOWS, *TESTS, *PROBES, *GAINS)
     records: dict[str, list[Record]] = {condition: [] for condition in conditions}
     not_measured: dict[str, list[NotMeasured]] = {condition: [] for condition in conditions}
@@ -94,6 +95,7 @@ def of_runs(stored: Sequence[StoredRun]) -> Rows:
         for entry in run.by_length.not_measured:
             name, condition = _split(entry.encoding)
             not_measured[condition].append(replace(entry, encoding=names[name]))
+    records = {condition: sorted(listed, key=later) for condition, listed in records.items()}
     for gain, values in ((CONTEXT_GAIN, _context_gain), (RECALL_GAIN, _recall_gain)):
         steps = ordered[0].config["train"]["steps"]
         records[gain] = [*_derived(gain, values(records), steps)]

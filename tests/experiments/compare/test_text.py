@@ -322,10 +322,10 @@ def test_the_fingerprint_covers_predictions_settings_and_rules(monkeypatch):
 
 def test_lengths_without_documents_have_a_reason(monkeypatch):
     """Both tests of recall are of the same documents; a wrong field is still refused."""
-    made = []
+    asked_for = []
 
     def make_task(name, test, context, stretch):
-        made.append((test, context))
+        asked_for.append((test, context))
         if context > 4096 or (test == "recall_absent" and context > 1024):
             field = ("task", "context" if context > 4096 else "test")
             raise FieldError(field, f"no document of {context}")
@@ -343,7 +343,7 @@ def test_lengths_without_documents_have_a_reason(monkeypatch):
     both = {n: f"no document of {n}" for n in (4096, 8192)}
     assert reasons["recall"] == both | {32: "32 tokens are too few; 48 or more"}
     assert reasons["recall"] == reasons["recall_absent"]
-    assert made[-2:] == [("recall", 1024), ("recall_absent", 1024)]
+    assert asked_for[-2:] == [("recall", 1024), ("recall_absent", 1024)]
 
     def without_folder(name, **options):
         raise FieldError("task.name", "no such folder")
@@ -503,17 +503,36 @@ def test_the_page_says_first_what_several_seeds_decide():
     assert "the 3 seeds of rope lie between 2.500 and 2.700" in alone
 
 
+def questions(sections):
+    """prediction, methods -> row -> the cell of its table, in the order of names."""
+    (section,) = [section for section in sections if section.title.startswith("Sinks")]
+    (grid,) = [part for part in section.parts if isinstance(part, report.Grid)]
+    rows_of_grid = [dict(zip(grid.columns, row, strict=True)) for row in grid.rows]
+    return {(row["number"], row["methods"]): dict(sorted(row.items())) for row in rows_of_grid}
+
+
 def test_seeds_are_paired_whatever_their_order():
     in_order, _ = page.document(several_runs())
     reversed_runs = several_runs()[::-1]
     for run in reversed_runs:
         run.records.reverse()
-    said, _ = page.document(reversed_runs)
+    said, sections = page.document(reversed_runs)
     assert said == in_order
+    assert questions(sections) == questions(page.document(several_runs())[1])
     other = several_runs()
     swapped = [{**r, "seed": {1: 2, 2: 1}[r["seed"]]} for r in other[0].records]
     other[0] = other[0]._replace(records=swapped)
     assert page.document(other)[0] != in_order, "control: seeds of nope that are swapped"
+
+
+def test_rope_is_the_reference_wherever_it_stands():
+    rope, nope = (stored(name, [(0, 2.0, 0.1, 1.0)]) for name in ("rope", "nope"))
+    both = rope._replace(config={**rope.config, "encoding": {"name": "nope,rope"}},
+                         records=nope.records + rope.records)  # fmt: skip
+    assert list(rows.of_runs([both]).windows.results) == ["rope", "nope"]
+    assert list(rows.of_runs([nope, rope]).windows.results) == ["rope", "nope"]
+    alone = rows.of_runs([nope]).windows.results
+    assert list(alone) == ["nope"], "control: without it the first one"
 
 
 def test_one_seed_decides_nothing():
@@ -592,9 +611,8 @@ def test_what_the_page_does_not_show_names_the_options_of_the_setting():
 def test_predictions_stand_beside_numbers_of_runs_that_recorded_them():
     _, sections = page.document(several_runs())
     section = next(s for s in sections if s.title.startswith("Sinks"))
-    (grid,) = [p for p in section.parts if isinstance(p, report.Grid)]
-    cells = {row[0]: dict(zip(grid.columns, row, strict=True)) for row in grid.rows
-             if row[1] != "that do not"}  # fmt: skip
+    table = questions(sections)
+    cells = {number: row for (number, methods), row in table.items() if methods != "that do not"}
     sinks = cells["sinks in text, after training"]
     assert (sinks["claimed"], sinks["refuted if"]) == ("> 0.05", "< 0.01")
     assert sinks["rope"] == sinks["alibi"] == "0.20"
@@ -606,8 +624,7 @@ def test_predictions_stand_beside_numbers_of_runs_that_recorded_them():
     assert (ends["rope"], ends["nope"]) == ("2.00", "0.50*")
     factor = (3 / 7) / (0.5 / 4.5)
     assert cells["factor from nope, before training"]["rope"] == f"{factor:.2f}*"
-    others = next(row for row in grid.rows if row[1] == "that do not")
-    assert dict(zip(grid.columns, others, strict=True))["alibi"] == "0.60*"
+    assert table["massive in q and k, after training", "that do not"]["alibi"] == "0.60*"
     refuted_by = next(p for p in section.parts if isinstance(p, str) and p.startswith("Refuted"))
     assert "slow pairs' share, after training (" in refuted_by
     for facts in ({"predictions": "another"}, {}):
