@@ -186,16 +186,17 @@ def parsed_flags() -> argparse.ArgumentParser:
     )
     flags.add_argument("--point", action="append", default=[], help="a run; again for more")
     flags.add_argument("--stage", choices=STAGES[1:], help="a stage of the next design")
-    flags.add_argument(
-        "--part", type=part, default="1/1", metavar="K/N", help="of a stage: run K of every N runs"
-    )
+    flags.add_argument("--part", type=part, metavar="K/N", help="of a stage: run K of every N runs")
     return flags
 
 
 def main(arguments: list[str]) -> int:
     """Returns the exit status of the sweep."""
-    flags, others = parsed_flags().parse_known_args(arguments)
+    parser = parsed_flags()
+    flags, others = parser.parse_known_args(arguments)
     named = flags.point
+    if flags.part and (named or not flags.stage):
+        parser.error("argument --part: of all runs of a stage; give --stage, and no --point")
     archive, folder = POSITION if flags.stage else (ROOT / "results" / "leaderboard.tar.xz", FOLDER)
     if archive.exists():
         try:
@@ -204,7 +205,7 @@ def main(arguments: list[str]) -> int:
             print(error, file=sys.stderr)
             return 2
     if flags.stage:
-        return stage(flags.stage, named, flags.part, *others)
+        return stage(flags.stage, named, flags.part or slice(None), *others)
     status = measure(named or missing(), "", *others)
     count, left = len(sweep.read(CONFIG, {})[0].points), len(missing())
     print(f"{count - left} of {count} runs are finished", flush=True)

@@ -42,7 +42,8 @@ def tests_of(task: Task, config: Config) -> tuple[Batch, ...]:
 
 def _followed(task: Task, config: Config) -> dict[str, tuple[Batch, ...]]:
     """Examples that tell what answers follow, the largest that fit the trained window and the next
-    one: with overwritten symbols, or scored where cancelling reflections differ.
+    one: with overwritten symbols, or scored where cancelling reflections differ. None if the
+    examples of a window are too few to differ.
 
     A quarter of the test examples, and as many for each look.
     """
@@ -59,6 +60,8 @@ def _followed(task: Task, config: Config) -> dict[str, tuple[Batch, ...]]:
             overwritten(batch, problem.overwrites) if problem.overwrites
             else cancelling.in_dispute(batch)
         )  # fmt: skip
+    if not all(by_window):
+        return {}
     return {what: tuple(batches[what] for batches in by_window) for what in by_window[0]}
 
 

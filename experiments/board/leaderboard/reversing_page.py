@@ -40,8 +40,8 @@ COLUMNS = ("", 1), ("", 2), ("", 4), ("doubled", 2), ("changing", 2)  # test, mu
 CAPTION = (
     "Token accuracy, the mean over seeds: 1×, 2× and 4× the trained window on strings as in "
     "training, and on strings of doubled symbols and of changing ones, of which none is like the "
-    "one before. In italics: what predictors have without positions; content: of the best rule "
-    "that looks for at most 3 symbols. string, cancelling: of the answers where these two differ, "
+    "one before. Without positions: if reflections cancel, and by content, the best rule that "
+    "looks for at most 3 symbols. string, cancelling: of the answers where these two differ, "
     "in the trained window and twice as long, those that are as each says. difference: cancelling "
     "less string with half of its 95% interval over seeds, corrected for all rows. Rows below "
     f"{LEARNED} at 1× decide nothing."
@@ -224,12 +224,12 @@ def _decision(result: Decided | None, learned: bool) -> tuple[str, ...]:
 def _predictors(group: Strings) -> list[tuple[str, ...]]:
     """The rows of predictors without positions."""
     multiples = config_of(group.runs[0]).multiples
-    cells: dict[str, list[str]] = {"cancelling": [], "content": []}
+    cells: dict[str, list[str]] = {"if reflections cancel": [], "by content": []}
     for test, multiple in COLUMNS:
         for name, values in zip(cells, _predicted(group, test), strict=True):
             tested = multiple in multiples
             cells[name].append(short(values[multiples.index(multiple)]) if tested else UNDEFINED)
-    return [(f"*{group.symbols}, {name}*", *row, *(UNDEFINED,) * 3, "")
+    return [(f"{group.symbols}, {name}", *row, *(UNDEFINED,) * 3, "")
             for name, row in cells.items()]  # fmt: skip
 
 

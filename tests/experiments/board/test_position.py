@@ -160,6 +160,12 @@ def test_a_stage_goes_on_from_its_archive(tmp_path, monkeypatch, capsys):
         with pytest.raises(SystemExit, match="2"):
             scripts_board.main(["--stage=position-rates", f"--part={wrong}"])
         assert f"{wrong!r} is no part such as 1/2 or 2/2" in capsys.readouterr().err
+    for others in ([], ["--stage=position-rates", f"--point={first[0]}"]):
+        with pytest.raises(SystemExit, match="2"):
+            scripts_board.main([*others, "--part=1/2"])
+        assert "--part: of all runs of a stage; give --stage, and no --point" in (
+            capsys.readouterr().err
+        )
     with pytest.raises(SystemExit, match="2"):
         scripts_board.main(["--stage=position"])
     assert "argument --stage: invalid choice: 'position' (choose from" in capsys.readouterr().err

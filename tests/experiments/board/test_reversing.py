@@ -73,6 +73,18 @@ def test_a_reader_of_the_string_and_one_that_cancels_are_told_apart():
     assert windows.examples_of(windows.task_of(config), config).followed == {}
 
 
+def test_where_a_window_has_no_dispute_nothing_is_scored(monkeypatch):
+    """Few examples of many letters may differ in one window alone."""
+    config = checked("position", **{"task.name": PROBLEM, "task.alphabet": 4, "examples": 64})
+    in_dispute = cancelling.in_dispute
+    only = lambda width: (
+        lambda batch: in_dispute(batch) if batch.tokens_BT.shape[1] == width else {}
+    )
+    for width in (64, 128):
+        monkeypatch.setattr(cancelling, "in_dispute", only(width))
+        assert windows.examples_of(windows.task_of(config), config).followed == {}
+
+
 def shares(string, cancels, noise=0.01):
     """Of two windows, in three seeds."""
     spread = lambda value: {n: value + noise * (n - 1) for n in range(3)}
@@ -139,6 +151,6 @@ def test_the_page_says_how_path_reverses():
     assert rows["4 letters, 2 layers, path"][-1] == "the string"
     config = reversing_page.config_of(string)
     batch = windows.tests_of(windows.task_of(config, "doubled"), config)[1]
-    assert rows["*4 letters, cancelling*"][3] == f"{cancelling.accuracy(batch):.3f}"[1:]
+    assert rows["4 letters, if reflections cancel"][3] == f"{cancelling.accuracy(batch):.3f}"[1:]
     (picture,) = figure.parts
     assert len(picture.draw().axes) == 6
