@@ -16,8 +16,7 @@ from experiments.board.leaderboard.standings import (
     read,
 )
 from experiments.board.leaderboard.standings import tests as further
-from posenc_jax.lab.report import Grid, Section
-from posenc_jax.lab.report.formats import share_ends
+from posenc_jax.lab.report import Grid, Section, formats
 from posenc_jax.lab.report.statistics import Interval, share_interval
 from posenc_jax.lab.report.summaries import lead
 from posenc_jax.lab.runs import StoredRun
@@ -140,9 +139,8 @@ def label(name: str) -> str:
 
 def with_options(name: str, run: StoredRun) -> str:
     """The name of a row with the options of methods that its run states: "rope, base 14.2"."""
-    stated = config_of(run).encoding.options
     method, control, _ = name.partition(SHUFFLED)
-    return ", ".join([method, *(f"{option} {value}" for option, value in stated.items())]) + control
+    return formats.with_options(method, config_of(run).encoding.options) + control
 
 
 def by_task(runs: Sequence[StoredRun]) -> dict[str, dict[str, Row]]:
@@ -215,7 +213,7 @@ def every_seed(rows: Mapping[str, Row]) -> Grid:
         for metric, name_of in METRICS.items():
             for window, seeds in row.scores[metric].items():
                 values = list(seeds.values())
-                ends = share_ends(share_interval(values)) or UNDEFINED
+                ends = formats.share_ends(share_interval(values)) or UNDEFINED
                 texts = " ".join(map(short, values))
                 lines.append((label(name), name_of, str(window), texts, ends))
     columns = ["method", "metric", "window", "every seed", "interval"]

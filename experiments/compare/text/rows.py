@@ -7,14 +7,14 @@ context, and by what was read before.
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from experiments.compare.text.context_tests import ABSENT, RECALL, SAME_END, TESTS
 from experiments.compare.text.probes import PROBES
 from posenc_jax import encodings
 from posenc_jax.lab import runs
 from posenc_jax.lab.config.sweeps import dotted
-from posenc_jax.lab.report import summaries
+from posenc_jax.lab.report import formats, summaries
 from posenc_jax.lab.report.comparison import differing
 from posenc_jax.lab.runs import Record, StoredRun
 from posenc_jax.lab.summary import LengthSummary, NotMeasured
@@ -136,16 +136,8 @@ def _derived(metric: str, values: Values, steps: int) -> Iterator[Record]:
 def _names(run: StoredRun) -> dict[str, str]:
     """Encoding -> the name of its row: "rope, base 100000"."""
     options = dict(run.config["encoding"])
-    return {
-        name: ", ".join(
-            [name, *(f"{o} {_shown(v)}" for o, v in encodings.taken_by(name, options).items())]
-        )
-        for name in options.pop("name").split(",")
-    }
-
-
-def _shown(value: Any) -> str:
-    return f"{value:.10g}" if isinstance(value, float) else str(value)
+    names = options.pop("name").split(",")
+    return {name: formats.with_options(name, encodings.taken_by(name, options)) for name in names}
 
 
 def _split(label: str) -> tuple[str, str]:

@@ -1,7 +1,8 @@
 """How reports write numbers, intervals and lengths."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from posenc_jax.lab import tasks
 from posenc_jax.lab.metrics import metric
@@ -14,6 +15,12 @@ NOT_FINITE = "not finite"
 def counted(count: int, noun: str) -> str:
     """A number of things: "1 run", "2 runs"."""
     return f"{count:,} {noun}{'s' * (count != 1)}"
+
+
+def with_options(name: str, options: Mapping[str, Any]) -> str:
+    """The name of a row whose run states options of the method: "rope, base 14.2"."""
+    shown = lambda value: f"{value:.10g}" if isinstance(value, float) else str(value)
+    return ", ".join([name, *(f"{option} {shown(value)}" for option, value in options.items())])
 
 
 def listed(names: Sequence[str], word: str) -> str:
