@@ -57,7 +57,8 @@ def described(manifest: Mapping[str, Any]) -> list[str]:
     """Returns lines that say what a folder holds."""
     source, tokenizer = manifest["source"], manifest["tokenizer"]
     lines = [
-        f"text:      {source['name']}, {source['left_out']} left out, sha256 {source['sha256']}",
+        f"text:      {source['name']}, {source['left_out']} left out (empty or not UTF-8), "
+        f"sha256 {source['sha256']}",
         f"tokenizer: {tokenizer['vocab']} ids, sha256 {tokenizer['sha256']}",
     ]
     for name, split in manifest["splits"].items():

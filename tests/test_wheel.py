@@ -139,6 +139,7 @@ def test_the_code_of_a_page_runs(installed, page):
     [
         ("import flax", "No module named 'flax'"),
         ("import posenc_jax.lab.hosts.files", "AssertionError"),
+        ("from posenc_jax.lab import load", "needs the folder experiments/ of the posenc_jax"),
     ],
 )
 def test_code_that_needs_more_is_found(installed, snippet, error):
