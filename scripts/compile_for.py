@@ -234,20 +234,24 @@ def models_table(raw: Mapping[str, Any]) -> str:
     rows = [head, ["---"] * len(head)]
     for chip, record in raw.items():
         peak = max(COMPILED[chip].peaks.values())
-        for name, program in record["programs"].items():
-            if (model := program.get("model")) is None:
-                continue
-            _, size, count = name.split("/")
-            speeds = [mfu * peak * int(count) / model["flops_per_token"] for mfu in UTILIZATIONS]
+        compiled = [
+            (int(name.split("/")[2]), program["model"]["parameters"], name, program)
+            for name, program in record["programs"].items()
+            if "model" in program
+        ]
+        for count, _, name, program in sorted(compiled, key=lambda row: row[:2]):
+            model, size = program["model"], name.split("/")[1]
+            speeds = [mfu * peak * count / model["flops_per_token"] for mfu in UTILIZATIONS]
             tokens = model["tokens_per_step"] * model["steps"]
             sent = [(kind, size / 1e6) for kind, (*_, size) in program["collectives"].items()]
+            config = "lm.py" if size == "default" else f"lm.py:{size}"
             rows.append([
-                f"`lm.py:{size}`", f"{count} {chip}", f"{model['parameters'] / 1e6:,.0f}",
+                f"`{config}`", f"{count} {chip}", f"{model['parameters'] / 1e6:,.0f}",
                 f"{model['tokens_per_step']:,}",
-                f"{(program['arguments'] + program['temporary']) / 1e9:.1f}",
+                _short((program["arguments"] + program["temporary"]) / 1e9),
                 "{1:,.0f} MB, {0}".format(*max(sent, key=lambda kind: kind[1])) if sent else "",
                 *(f"{speed:,.0f}" for speed in speeds),
-                *(_hours(tokens / speed * int(count) / 3600) for speed in speeds),
+                *(_short(tokens / speed * count / 3600) for speed in speeds),
             ])  # fmt: skip
     return "\n".join(map(_line, rows))
 
@@ -269,8 +273,8 @@ def mosaic_table(raw: Mapping[str, Any]) -> str:
     return "\n".join(map(_line, rows))
 
 
-def _hours(hours: float) -> str:
-    return f"{hours:,.1f}" if hours >= 1 else f"{hours:.2f}"
+def _short(number: float) -> str:
+    return f"{number:,.1f}" if number >= 1 else f"{number:.2g}"
 
 
 def group(name: str) -> str:

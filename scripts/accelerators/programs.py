@@ -52,8 +52,11 @@ WAYS: dict[str, dict[str, Any]] = {
     "remat": {"remat": True},
     "accumulate": {"accumulate": 8},
 }
-# Sizes of `configs/lm.py`, the token ids of each, and the numbers of chips: 1 is a GPU.
+# Sizes of `configs/lm.py`, the token ids of each, and the numbers of chips: 1 is a GPU. The batches
+# of the first three have fewer rows than 256.
 LANGUAGE_MODELS = (
+    ("default", 4096, (1, 8)),
+    ("6m", 8192, (1, 8)),
     ("38m", 8192, (1, 8)),
     ("124m", 50_304, (1, 8, 256)),
     ("1b", 128_256, (1, 8, 256)),
@@ -299,7 +302,8 @@ def language_model_facts(size: str, vocab: int) -> dict[str, int]:
 
 
 def _language_model(size: str, vocab: int) -> tuple[length_extrapolation.Config, Model]:
-    config = length_extrapolation.Config.model_validate(lm.get_config(size).to_dict())
+    words = "" if size == "default" else size
+    config = length_extrapolation.Config.model_validate(lm.get_config(words).to_dict())
     return config, transformer.build(config.model, encodings.make(config.encoding.name), vocab)
 
 
