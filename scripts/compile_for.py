@@ -274,6 +274,8 @@ def mosaic_table(raw: Mapping[str, Any]) -> str:
 
 
 def _short(number: float) -> str:
+    if number < 1e-3:
+        return "<0.001"
     return f"{number:,.1f}" if number >= 1 else f"{number:.2g}"
 
 
