@@ -27,6 +27,10 @@ from posenc_jax.lab.hosts.files import expanded, read_object, write_json
 from posenc_jax.lab.runs import source
 from posenc_jax.lab.runs.checkpoints import fill, named_leaves
 from posenc_jax.lab.runs.source import Source
+from posenc_jax.lab.tasks import Task
+from posenc_jax.lab.tasks.tokens import tokenizer
+from posenc_jax.lab.tasks.tokens.shards import sha256_of
+from posenc_jax.lab.tasks.tokens.task import EMBEDDED
 from posenc_jax.lab.training.loop import from_weights, params_shapes
 from posenc_jax.lab.training.step import State
 from posenc_jax.options import FieldError
@@ -259,7 +263,7 @@ def only_evaluates(config: schema.TrainedConfig, name: str, run: runs.Run) -> bo
 
 def trained_params(config: schema.TrainedConfig, row: Any, run: runs.Run) -> Any:
     """The weights of a row whose training is not continued, leaves [S, ...]."""
-    checkpoint = _recorded(config, row.name, run)
+    checkpoint = _recorded(config, row, run)
     leaves = _weights(config, checkpoint)
     shapes = params_shapes(row.model, config.seeds, config.train.fsdp)
     _check_symbols(config, shapes, leaves, checkpoint)
@@ -275,7 +279,7 @@ def begin(config: schema.TrainedConfig, row: Any, run: runs.Run, fresh: State) -
     """
     if not config.start.run:
         return fresh
-    checkpoint = _recorded(config, row.name, run)
+    checkpoint = _recorded(config, row, run)
     say(f"{row.name}: starts from {checkpoint.described()}")
     if config.start.what == "state":
         if source.seeds(checkpoint) == [*config.seed_range]:
@@ -312,12 +316,15 @@ def _released(folder: Path, config: schema.TrainedConfig) -> Any:
         return released(read_json(folder / "config.json"), config.model.dtype)
 
 
-def _recorded(config: schema.TrainedConfig, name: str, run: runs.Run) -> Source:
+def _recorded(config: schema.TrainedConfig, row: Any, run: runs.Run) -> Source:
     """The checkpoint that a row starts from, which start.json names from then on.
 
-    Refused: an earlier start of this run began from another one.
+    Refused: an earlier start of this run began from another one, or the ids of the task do not mean
+    what they meant to the weights.
     """
+    name = row.name
     checkpoint = find(config.start, name)
+    _check_meanings(config, row.task, checkpoint)
     path, entries = run.path / FILE, _entries(run)
     before = entries.get(name, {}).get("sha256", checkpoint.sha256)
     if processes.from_first(before != checkpoint.sha256):
@@ -361,6 +368,44 @@ def _of_seeds(
             raise Refused(f"{checkpoint.described()}: no seed {seed}; it has {trained}")
     rows = [trained.index(seed) for seed in config.seed_range]
     return {name: leaf[rows] for name, leaf in leaves.items()}
+
+
+def _check_meanings(config: schema.TrainedConfig, task: Task, checkpoint: Source) -> None:
+    """Refused: the ids of the task are those of another tokenizer than the weights were trained
+    with; or the weights are not trained further, and the ids stand for other labels.
+    """
+    here, there = task.facts, _facts(checkpoint)
+    field = f"config.task.name: {config.task.name!r}"
+    ours, theirs = (facts.get("tokenizer_sha256", "") for facts in (here, there))
+    if ours and theirs and ours != theirs:
+        raise Refused(
+            f"{field} has the tokenizer {ours[:8]}; the weights of {checkpoint.run} were trained "
+            f"with {theirs[:8]}: prepare its text with --tokenizer={_tokenizer(checkpoint, there)}"
+        )
+    ours, theirs = (facts.get("labels", []) for facts in (here, there))
+    if config.start.what == "state" and ours and theirs and ours != theirs:
+        raise Refused(
+            f"{field} has the labels {', '.join(ours)}; the weights of {checkpoint.run} were "
+            f"trained with {', '.join(theirs)}: use a task of these"
+        )
+
+
+def _facts(checkpoint: Source) -> Mapping[str, Any]:
+    """What is known of the task that weights were trained on, as in `Task.facts`."""
+    if checkpoint.stage:
+        return source.facts(checkpoint).get("task", {})
+    path = checkpoint.run / tokenizer.FILE
+    return {"tokenizer_sha256": sha256_of(path)} if path.is_file() else {}
+
+
+def _tokenizer(checkpoint: Source, facts: Mapping[str, Any]) -> str:
+    """The path of the tokenizer in the facts of a task, or words if it is not there any more."""
+    prepared = expanded(str(facts.get("options", {}).get("path", "")))
+    folders = checkpoint.run / tokenizer.FILE, prepared / tokenizer.FILE, EMBEDDED
+    for path in folders:
+        if path.is_file() and sha256_of(path) == facts["tokenizer_sha256"]:
+            return str(path)
+    return f"the tokenizer.json whose SHA-256 begins with {facts['tokenizer_sha256'][:8]}"
 
 
 def _check_symbols(

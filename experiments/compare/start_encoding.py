@@ -56,7 +56,8 @@ def compared(config: schema.TrainedConfig, name: str) -> dict[str, Any]:
 
 def of_run(before: schema.TrainedConfig, name: str) -> dict[str, Any]:
     """What `check` compares, of the training `name` of a run."""
-    width = tasks.check(before.task.name, **before.task.options).width
+    task = before.task
+    width = tasks.check(task.name, reads=tasks.input_of(task.name), **task.options).width
     return {"length": int(width(before.train.length))} | compared(before, name)
 
 

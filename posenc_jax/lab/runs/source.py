@@ -132,6 +132,11 @@ def seeds(source: Source) -> list[int]:
     return _checkpoints(source).read(source.step, [OTHERS]).leaves[".seed"].tolist()
 
 
+def facts(source: Source) -> dict[str, Any]:
+    """The facts that the run of a checkpoint has noted so far, see `Run.fact`."""
+    return read_progress(source.run / "progress.json").get("facts", {})
+
+
 def restore(source: Source, like: Any) -> Any:
     """The state of a training as `like` has it; see `Checkpoints.restore`."""
     return _checkpoints(source).restore(source.step, like)

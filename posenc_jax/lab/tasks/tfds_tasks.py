@@ -182,7 +182,8 @@ def pictures(
             pixels, labels = zip(*((row[image], row[label]) for row in source), strict=True)
             splits[split] = {"pixels": np.stack(pixels), "labels": np.array(labels, np.int32)}
         stored = images.Images(prepared.name, splits, features[label].num_classes)
-        return images.classified(stored, patch, order, moved)
+        task = images.classified(stored, patch, order, moved)
+        return task._replace(facts={**task.facts, "labels": features[label].names})
 
     return Plan(side // patch, None, read, width=lambda size: size * size)
 

@@ -1,6 +1,7 @@
 """Trainings that start from another run: continued, extended, with another task or encoding."""
 
 import json
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -10,10 +11,14 @@ import numpy as np
 import pytest
 
 import experiments
+from configs import common
+from posenc_jax import lab
 from posenc_jax.lab import runs
+from posenc_jax.lab.hosts.exit_status import Refused
 from posenc_jax.lab.model import pretrained
 from posenc_jax.lab.runs.checkpoints import Checkpoints
 from posenc_jax.lab.runs.source import steps as checkpointed_steps
+from posenc_jax.lab.tasks.tokens import documents, preparing
 from posenc_jax.options import FieldError
 from tests.experiments.compare.test_loading import killed_at, tiny, values
 
@@ -203,3 +208,96 @@ def test_a_model_of_hugging_face_is_trained_on(tmp_path, capsys):
         np.testing.assert_allclose(after[name][0], leaf, atol=1e-6, err_msg=name)
     stored = json.loads((tmp_path / "run" / "config.json").read_text())
     assert stored["model"]["width"] == pretrained.load(folder).config.width
+
+
+def tokens(folder: Path, letters: str, name: str = "bpe:300") -> str:
+    """The task of a text of random words of these letters, prepared as tokens of a tokenizer."""
+    letter_NL, text = (
+        np.random.default_rng(0).choice([*letters], (6000, 5)),
+        folder.with_suffix(".txt"),
+    )
+    text.write_text(" ".join(map("".join, letter_NL)))
+    preparing.prepare(documents.source(str(text)), name, folder)
+    return f"tokens:{folder}"
+
+
+def test_weights_are_not_read_with_another_tokenizer_of_as_many_ids(tmp_path):
+    """Nor where the folder of tokens of the source holds those of another one by now."""
+    trained, other = tokens(tmp_path / "a", "abcdefg"), tokens(tmp_path / "b", "hijklmn")
+    fits = tokens(tmp_path / "c", "hijklmn", str(tmp_path / "a" / "tokenizer.json"))
+    task = {"name": trained, "stretch": 64}
+    source = tmp_path / "source"
+    constant = {"schedule": {"name": "constant"}}
+    config = config_of() | {"task": task}
+    config["train"] |= constant
+    experiments.prepare(config, str(source))()
+    said = re.compile(
+        rf"^config.task.name: 'tokens:{tmp_path}/\w' has the tokenizer \w{{8}}; the weights of "
+        rf"{source} were trained with \w{{8}}: prepare its text with --tokenizer="
+    )
+
+    def refused(begin) -> str:
+        with pytest.raises(Refused, match=said) as error:
+            begin()
+        return str(error.value).partition("--tokenizer=")[2]
+
+    def go_on(what: str, name: str, steps: int):
+        config = config_of(steps, {"run": str(source), "what": what})
+        config |= {"task": {"name": name, "stretch": 64}}
+        config["train"] |= constant
+        experiments.prepare(config, str(tmp_path / f"{what}-{Path(name).name}"))()
+
+    tokenizer = str(tmp_path / "a" / "tokenizer.json")
+    assert refused(lambda: lab.evaluate(source, task={"name": other, "stretch": 64})) == tokenizer
+    assert refused(lambda: go_on("weights", other, 4)) == tokenizer
+    lab.evaluate(source, task={"name": fits, "stretch": 64})  # control
+    go_on("weights", fits, 4)  # control
+
+    shutil.copytree(tmp_path / "b", tmp_path / "a", dirs_exist_ok=True)
+    assert "whose SHA-256 begins with" in refused(lambda: go_on("state", trained, 6))
+
+
+def test_a_run_is_not_resumed_on_tokens_of_another_tokenizer(tmp_path, monkeypatch):
+    name = tokens(tmp_path / "a", "abcdefg")
+    config = config_of() | {"task": {"name": name, "stretch": 64}}
+    killed_at(monkeypatch, "training", 1, config, tmp_path / "run")
+    killed_at(monkeypatch, "training", 1, config, tmp_path / "run")  # control: it is resumed
+    tokens(tmp_path / "b", "hijklmn")
+    shutil.copytree(tmp_path / "b", tmp_path / "a", dirs_exist_ok=True)
+    with pytest.raises(Refused, match=r"holds a run, with task.sha256 \w+, not "):
+        experiments.prepare(config, str(tmp_path / "run"))()
+
+
+def test_an_evaluation_on_other_labels_of_the_same_number_is_refused(tmp_path):
+    def labels(*names: str) -> str:
+        path = tmp_path / f"{'-'.join(names)}.tsv"
+        path.write_text("".join(f"{names[n % 2]}\treview {n}\n" for n in range(60)))
+        return f"labels:{path}"
+
+    config = common.config(
+        "classification",
+        encoding={"name": "nope"},
+        task={"name": labels("bad", "good")},
+        model={"kind": "encoder", "width": 8, "heads": 1, "layers": 1, "mlp": 1},
+        train={"length": 4, "min_length": 4, "batch": 2, "steps": 2, "chunk": 2, "warmup": 1},
+        eval={"lengths": (4,), "examples": 4},
+    ).to_dict()
+    experiments.prepare(config, str(tmp_path / "run"))()
+    said = r"has the labels false, true; the weights of \S+ were trained with bad, good: use a task"
+    with pytest.raises(Refused, match=said):
+        lab.evaluate(tmp_path / "run", task={"name": labels("true", "false")})
+    lab.evaluate(tmp_path / "run", task={"name": labels("good", "bad")})  # control
+    start = {"run": str(tmp_path / "run"), "what": "weights"}
+    tuned = {**config, "start": start, "task": {"name": labels("no", "yes")}}
+    experiments.prepare(tuned, str(tmp_path / "tuned"))()  # control: they are learned anew
+
+
+def test_a_model_of_hugging_face_reads_tokens_of_its_own_tokenizer_alone(tmp_path):
+    folder = shutil.copytree("experiments/pretrained/model", tmp_path / "model")
+    config = config_of(2, {"run": str(folder), "what": "weights"}, seeds=1)
+    config |= {"model": {}, "task": {"name": tokens(tmp_path / "a", "abcdefg"), "stretch": 64}}
+    config["train"] |= {"length": 32, "min_length": 32}
+    config["eval"] |= {"lengths": (32,), "examples": 4}
+    config["encoding"]["base"] = 1e4
+    with pytest.raises(Refused, match=rf"prepare its text with --tokenizer={folder}/tokenizer.js"):
+        experiments.prepare(config, str(tmp_path / "run"))()

@@ -10,6 +10,7 @@ what it would have read, and each of several processes reads its own rows alone.
 import platform
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,7 @@ from posenc_jax.options import FieldError
 
 BLOCKS, BLOCK = 128, 2**16  # parts of the training tokens that baselines are fitted to, and tokens
 # A byte-level BPE of 4,096 ids that `scripts/prepare_tokens.py stdlib --tokenizer=bpe:4096` made.
-STANDARD_LIBRARY_BPE = "stdlib_bpe.json"
+EMBEDDED = Path(__file__).with_name("stdlib_bpe.json")
 
 
 def tokens(path: str, stretch: int = 65536, test: Test = "windows", context: int = 8192) -> Plan:
@@ -52,12 +53,12 @@ def tokens(path: str, stretch: int = 65536, test: Test = "windows", context: int
     def read() -> Task:
         _refused_as_field(name, folder.check)
         streams = {split: folder.stream(split) for split in SPLITS}
+        shards = {s: [shard.sha256 for shard in manifest.splits[s].shards] for s in SPLITS}
         facts = {
+            "sha256": sha256(repr([manifest.tokenizer.sha256, shards]).encode()).hexdigest(),
             "text_sha256": manifest.source.sha256,
             "tokenizer_sha256": manifest.tokenizer.sha256,
-            "shards_sha256": {
-                split: [shard.sha256 for shard in manifest.splits[split].shards] for split in SPLITS
-            },
+            "shards_sha256": shards,
             "documents": {split: manifest.splits[split].documents for split in SPLITS},
             "bytes": {split: manifest.splits[split].bytes for split in SPLITS},
         }
@@ -187,7 +188,7 @@ def _refused_as_field(name: str, read: Callable[[], Any]) -> Any:
 @cache
 def embedded_tokenizer() -> ByteTokenizer:
     """The tokenizer of `stdlib_tokens`, which comes with the package."""
-    return ByteTokenizer(Path(__file__).with_name(STANDARD_LIBRARY_BPE))
+    return ByteTokenizer(EMBEDDED)
 
 
 @cache
