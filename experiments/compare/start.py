@@ -325,6 +325,7 @@ def _recorded(config: schema.TrainedConfig, row: Any, run: runs.Run) -> Source:
     name = row.name
     checkpoint = find(config.start, name)
     _check_meanings(config, row.task, checkpoint)
+    _check_data(config, row.task, checkpoint)
     path, entries = run.path / FILE, _entries(run)
     before = entries.get(name, {}).get("sha256", checkpoint.sha256)
     if processes.from_first(before != checkpoint.sha256):
@@ -388,6 +389,27 @@ def _check_meanings(config: schema.TrainedConfig, task: Task, checkpoint: Source
             f"{field} has the labels {', '.join(ours)}; the weights of {checkpoint.run} were "
             f"trained with {', '.join(theirs)}: use a task of these"
         )
+
+
+def _check_data(config: schema.TrainedConfig, task: Task, checkpoint: Source) -> None:
+    """Says in a line that the data of a task are not those that the weights were trained on, if the
+    task has the same name. Refused: and the training would go on with them.
+    """
+    if config.start.what != "state":
+        return
+    content, _ = source.stored_config(checkpoint.run)
+    hashes = [facts.get("sha256", "") for facts in (task.facts, _facts(checkpoint))]
+    if content["task"]["name"] != config.task.name or hashes[0] == hashes[1] or not all(hashes):
+        return
+    here, there = (sha256[:8] for sha256 in hashes)
+    differ = (
+        f"{config.task.name!r} holds other data (SHA-256 {here}) than {checkpoint.run} was trained "
+        f"on ({there})"
+    )
+    if config.train.steps != checkpoint.step:
+        reason = "bring those back, or start from the weights by start.what='weights'"
+        raise Refused(f"config.task.name: {differ}: {reason}")
+    say(differ)
 
 
 def _facts(checkpoint: Source) -> Mapping[str, Any]:

@@ -301,3 +301,28 @@ def test_a_model_of_hugging_face_reads_tokens_of_its_own_tokenizer_alone(tmp_pat
     config["encoding"]["base"] = 1e4
     with pytest.raises(Refused, match=rf"prepare its text with --tokenizer={folder}/tokenizer.js"):
         experiments.prepare(config, str(tmp_path / "run"))()
+
+
+def test_other_data_under_the_same_name_end_a_training_and_are_told_by_an_evaluation(
+    tmp_path, capsys
+):
+    path = tmp_path / "text.txt"
+    write = lambda words: path.write_text(" ".join(f"{words} {n}" for n in range(2000)))
+    task = {"name": f"file:{path}", "stretch": 64}
+    write("these are")
+    text = path.read_text()
+    trained = run(tmp_path / "source", task=task)
+    start = {"run": str(trained), "step": 2}
+    longer = lambda name: run(tmp_path / name, 8, start, task=task)
+    said = r"holds other data \(SHA-256 \w{8}\) than \S+ was trained on \(\w{8}\)"
+    longer("longer")  # control
+    lab.evaluate(trained, name="same")
+    assert not re.search(said, capsys.readouterr().out), "control"
+
+    write("others are")
+    with pytest.raises(Refused, match=said):
+        longer("longest")
+    lab.evaluate(trained, name="other")
+    assert re.search(said, capsys.readouterr().out)
+    path.write_text(text)
+    longer("again")
