@@ -22,7 +22,6 @@ import os
 import zlib
 from collections.abc import Callable, Iterator
 from hashlib import sha256
-from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
@@ -55,12 +54,12 @@ class Source(NamedTuple):
 
     name:  its name, without the folder that it lies in.
     kind:  "folder", "text", "jsonl", "tfds" or "stdlib".
-    items: (first) -> the items from number `first` on.
+    items: () -> the items, from the beginning.
     """
 
     name: str
     kind: str
-    items: Callable[[int], Iterator[Item]]
+    items: Callable[[], Iterator[Item]]
 
 
 def source(name: str, field: str = "text") -> Source:
@@ -71,7 +70,7 @@ def source(name: str, field: str = "text") -> Source:
     Refused: there is no such source. What cannot be read is refused when it is read.
     """
     if name == STANDARD_LIBRARY:
-        return Source(name, "stdlib", _from(_standard_library))
+        return Source(name, "stdlib", _standard_library)
     if name.startswith(tfds_folder.PREFIX):
         return _prepared_set(name, field)
     path = user_path(name, name)
@@ -80,10 +79,10 @@ def source(name: str, field: str = "text") -> Source:
         hint = " (for the standard library, give stdlib)" if name.lower() == "stdlib" else ""
         raise Refused(f"{name}: no such file or folder{looked_in(name)}{hint}")
     if kind == "folder":
-        return Source(path.resolve().name, "folder", lambda first: _folder(path, first))
+        return Source(path.resolve().name, "folder", lambda: _folder(path))
     if _suffix(path) == ".jsonl":
-        return Source(path.name, "jsonl", _from(lambda: _lines(path, field)))
-    return Source(path.name, "text", _from(lambda: _text_file(path)))
+        return Source(path.name, "jsonl", lambda: _lines(path, field))
+    return Source(path.name, "text", lambda: _text_file(path))
 
 
 def split_of(item: Item) -> str:
@@ -94,10 +93,6 @@ def split_of(item: Item) -> str:
 def words_digest(text: str) -> bytes:
     """The SHA-256 of the words of a text, the same at any indentation."""
     return sha256(b" ".join(text.encode().split())).digest()
-
-
-def _from(read: Callable[[], Iterator[Item]]) -> Callable[[int], Iterator[Item]]:
-    return lambda first: islice(read(), first, None)
 
 
 def _item(text: str | bytes, split: str | None = None) -> Item:
@@ -116,13 +111,13 @@ def _standard_library() -> Iterator[Item]:
             yield _item(text, split)
 
 
-def _folder(root: Path, first: int) -> Iterator[Item]:
+def _folder(root: Path) -> Iterator[Item]:
     """The files of a folder, ordered by their paths, except hidden files and links."""
     try:
         files = sorted(files_in(root), key=Path.as_posix)
     except OSError as error:
         _refuse(root, error)
-    for file in files[first:]:
+    for file in files:
         path = root / file
         try:
             if (size := path.stat().st_size) > LARGEST:
@@ -212,7 +207,7 @@ def _prepared_set(name: str, field: str) -> Source:
             for example in prepared.builder.as_data_source(stored):
                 yield _item(example[feature], split)
 
-    return Source(name, "tfds", _from(read))
+    return Source(name, "tfds", read)
 
 
 def _suffix(path: Path) -> str:

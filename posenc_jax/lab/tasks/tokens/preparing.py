@@ -8,8 +8,9 @@ writes the same files as one that was not: nothing in them depends on the time o
 
 import contextlib
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from hashlib import sha256
+from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -110,10 +111,10 @@ def prepare(
         }  # fmt: skip
         if not (folder / MANIFEST).exists():
             records = []
-            for number, part in enumerate(survey.parts):
-                records.append(_write_part(folder, source, words, number, part))
+            for record in _parts(folder, source, words, survey.parts):
+                records.append(record)
                 tokens = sum(record["splits"]["train"]["tokens"] for record in records)
-                say(f"part {number + 1} of {len(survey.parts)}: {tokens:,} tokens for training")
+                say(f"part {len(records)} of {len(survey.parts)}: {tokens:,} tokens for training")
             splits = {split: _training(records) for split in SPLITS[:1]}
             splits |= {split: _held_out(folder, words, split, records) for split in HELD_OUT}
             write_json(folder / MANIFEST, {**manifest, "splits": splits})
@@ -133,7 +134,7 @@ def survey_of(source: Source, sample: bool) -> Survey:
     size: dict[str, int] = dict.fromkeys(SPLITS, 0)
     left_out, whole, digest, stop = 0, sha256(), sha256(), 0
     texts = _Sample(SAMPLE if sample else 0)
-    for stop, item in enumerate(source.items(0), 1):
+    for stop, item in enumerate(source.items(), 1):
         mark = _mark(item)
         whole.update(mark)
         digest.update(mark)
@@ -266,28 +267,52 @@ def _tokenizer(
     return ByteTokenizer(path, separator)
 
 
-def _write_part(
-    folder: Path, source: Source, words: ByteTokenizer, number: int, part: Part
-) -> dict[str, Any]:
-    """Tokenizes one part, unless that is done; returns its record.
+def _parts(
+    folder: Path, source: Source, words: ByteTokenizer, parts: list[Part]
+) -> Iterator[dict[str, Any]]:
+    """The record of each part, which is tokenized unless that is done. The source is read once."""
+    items, place = source.items(), 0
+    for number, part in enumerate(parts):
+        record_path = folder / f"part-{number:05}.json"
+        wanted = {"sha256": part.sha256, "tokenizer": words.sha256}
+        record = _stored(folder, record_path, wanted)
+        if record is None:
+            of_part = islice(items, part.first - place, part.stop - place)
+            place = part.stop
+            splits = _write_part(folder, source, words, number, part, of_part)
+            record = {**wanted, "splits": splits}
+            write_json(record_path, record)
+            failpoints.reach("preparing part")
+        yield record
 
-    The record is written last, so a part that has one is whole. Held-out documents are stored with
-    their hashes, by which `_held_out` orders them.
-    """
-    record_path = folder / f"part-{number:05}.json"
-    wanted = {"sha256": part.sha256, "tokenizer": words.sha256}
+
+def _stored(folder: Path, path: Path, wanted: Mapping[str, str]) -> dict[str, Any] | None:
+    """The record of a part that is whole, else None."""
     with contextlib.suppress(OSError, ValueError):
-        record = read_object(record_path)
+        record = read_object(path)
         if all(record.get(key) == value for key, value in wanted.items()) and _is_whole(
             folder, record
         ):
             return record
+    return None
+
+
+def _write_part(
+    folder: Path,
+    source: Source,
+    words: ByteTokenizer,
+    number: int,
+    part: Part,
+    items: Iterable[Item],
+) -> dict[str, Any]:
+    """Tokenizes the items of a part; returns what its record says of each split.
+
+    Held-out documents are stored with their hashes, by which `_held_out` orders them.
+    """
     columns: dict[str, _Column] = {split: _Column() for split in SPLITS}
     batch: list[tuple[str, Item]] = []
     held, digest = 0, sha256()
-    for index, item in enumerate(source.items(part.first), part.first):
-        if index == part.stop:
-            break
+    for item in items:
         digest.update(_mark(item))
         if item.text is not None:
             batch.append((split_of(item), item))
@@ -312,10 +337,7 @@ def _write_part(
         if split in HELD_OUT:
             index_file = folder / f"part-{split}-{number:05}.index"
             write_bytes(index_file, [column.index().tobytes()])
-    record = {**wanted, "splits": splits}
-    write_json(record_path, record)
-    failpoints.reach("preparing part")
-    return record
+    return splits
 
 
 class _Column:
