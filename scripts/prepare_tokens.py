@@ -2,11 +2,12 @@
 
     python scripts/prepare_tokens.py TEXT --tokenizer=bpe:8192 --out=FOLDER
 
-TEXT is a folder of text or code, of which each file is a document; FILE.jsonl, of which each line
-is one; FILE.txt, which is cut into three; tfds:NAME, see prepare_data.py; or stdlib. Files may end
-in .gz or .zst. The tokenizer is a tokenizer.json of Hugging Face, or bpe:SIZE, which is trained on
-the text. docs/tokens.md says more. A preparation that was interrupted goes on if it is started
-again. Exit status 2: it cannot, and one line says why; 75: it was interrupted.
+TEXT is FILE.jsonl, of which each line is a document; a folder of such files, or of text or code, of
+which each file is one; FILE.txt, which is cut into three; tfds:NAME, see prepare_data.py; or
+stdlib. Files may end in .gz or .zst. The tokenizer is a tokenizer.json of Hugging Face, or
+bpe:SIZE, which is trained on the text. docs/tokens.md says more. A preparation that was interrupted
+goes on if it is started again. Exit status 2: it cannot, and one line says why; 75: it was
+interrupted.
 """
 
 import argparse
@@ -29,7 +30,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("text", help="a folder, FILE.jsonl, FILE.txt, tfds:NAME or stdlib")
     parser.add_argument("--tokenizer", required=True, help="a tokenizer.json, or bpe:SIZE")
     parser.add_argument("--out", required=True, help="the folder to write")
-    parser.add_argument("--field", default="text", help="that holds the text of a line or example")
+    parser.add_argument("--field", default=documents.FIELD, help="of the text in a line or example")
     parser.add_argument("--separator", default="", help="the special token before a document")
     flags = parser.parse_args(arguments)
     try:

@@ -229,6 +229,8 @@ def test_the_texts_of_a_set_are_prepared_as_tokens(data_dir, tmp_path):
     assert next(texts).split == "train"
     with pytest.raises(ValueError, match="has no text 'body'; choices: text, title"):
         documents.source("tfds:documents", "body")
+    with pytest.raises(ValueError, match="has no text 'body'; choices: text"):
+        documents.source("tfds:reviews", "body")  # its only text is not taken instead
 
 
 def test_questions_and_answers(data_dir):

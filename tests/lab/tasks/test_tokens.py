@@ -390,6 +390,29 @@ def test_lines_of_json(tmp_path, texts):
     assert [item.text for item in items_of(tmp_path / "c.jsonl", field="body")] == ["x"]
 
 
+def test_a_folder_of_shards_is_read_as_their_lines(tmp_path, texts):
+    """C4 and Dolma pack lines as .json.gz; a .json file that is not packed is a text."""
+    line = lambda text: json.dumps({"body": text}) + "\n"
+    stored = ["".join(map(line, texts[n : n + 10])).encode() for n in range(0, 40, 10)]
+    book, settings = "a book\n" * 2000, '{"a": 1}'
+    files = {
+        "a/1.jsonl": stored[0], "a/2.jsonl.gz": gzip.compress(stored[1]),
+        "a/3.json.gz": gzip.compress(stored[2]), "a/4.txt.gz": gzip.compress(book.encode()),
+        "a/5.tar.gz": gzip.compress(b"name\0" + book.encode()), "a/6.json": settings.encode(),
+        "a/7.jsonl": stored[3],
+    }  # fmt: skip
+    (tmp_path / "a").mkdir()
+    for name, content in files.items():
+        (tmp_path / name).write_bytes(content)
+    expected = [*texts[:30], book, None, settings, *texts[30:40]]
+    assert [item.text for item in items_of(tmp_path, field="body")] == expected
+    with pytest.raises(Refused, match=r"1\.jsonl: line 1 has no text 'text'"):
+        items_of(tmp_path)
+    (tmp_path / "a" / "4.txt.gz").write_bytes(b"damaged")
+    with pytest.raises(Refused, match=r"4\.txt\.gz: it cannot be read: Not a gzipped file"):
+        items_of(tmp_path, field="body")
+
+
 def test_zstandard_is_unpacked_whole(tmp_path):
     """Frames one after the other; one that is cut off is refused, not taken for a shorter text."""
     zstandard = pytest.importorskip("zstandard")
@@ -470,9 +493,16 @@ def test_wrong_flags_are_refused(tmp_path, capsys, folder_of_text, prepared):
     (other / "more.txt").write_text("another document")
     line = refusal([other, "--tokenizer=bpe:300", f"--out={prepared}"], capsys)
     assert "tokens of another text or tokenizer" in line
+    for text in (folder_of_text, "stdlib"):
+        line = refusal([text, "--field=body", "--tokenizer=bpe:300", to], capsys)
+        assert f"--field: 'body' is a field of lines of JSON, and {text} has no .jsonl file" in line
     (tmp_path / "empty").mkdir()
     line = refusal([tmp_path / "empty", "--tokenizer=bpe:300", to], capsys)
     assert "empty: too little text: 0 bytes" in line
+    for n in range(3):
+        (tmp_path / "empty" / f"{n}.parquet").write_bytes(b"PAR1\0")
+    line = refusal([tmp_path / "empty", "--tokenizer=bpe:300", to], capsys)
+    assert "; 3 left out, which are empty or not UTF-8 text; hidden files and links are" in line
     assert "TFDS has no set" in refusal(["tfds:no_such_set", "--tokenizer=bpe:300", to], capsys)
 
 

@@ -194,9 +194,13 @@ def _check_survey(source: Source, survey: Survey) -> None:
             how += "are better joined to one FILE.txt, which is split by position"
             if source.kind == "text":
                 how = "a file is split by position, 90, 5 and 5 of 100"
+            left_out = f"{survey.left_out} left out, which are empty or not UTF-8 text"
+            if source.kind == "folder":
+                left_out += "; hidden files and links are skipped"
             raise Refused(
                 f"{source.name}: too little text: {sum(survey.bytes.values())} bytes, of which "
-                f"{survey.bytes[split]} for {split}; each split needs {SMALLEST} or more ({how})"
+                f"{survey.bytes[split]} for {split}; each split needs {SMALLEST} or more ({how}; "
+                f"{left_out})"
             )
 
 
