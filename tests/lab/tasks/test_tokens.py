@@ -676,7 +676,10 @@ def other_tokenizer(folder):
         (lambda f: shutil.rmtree(f), "no folder of tokens; once, type: python scripts/prepare"),
     ],
 )
-def test_a_folder_that_was_changed_is_refused(prepared, tmp_path, damage, message):
+def test_a_folder_that_was_changed_is_refused(
+    prepared, folder_of_text, tmp_path, capsys, damage, message
+):
+    """By a run, and by the command that prepared it."""
     folder = tmp_path / "tokens"
     shutil.copytree(prepared, folder)
     tasks.make(f"tokens:{folder}", stretch=100)
@@ -687,6 +690,10 @@ def test_a_folder_that_was_changed_is_refused(prepared, tmp_path, damage, messag
     assert line.startswith("task.name: tokens:")
     assert message in line
     assert "\n" not in line
+    if folder.exists():
+        again = refusal([folder_of_text, "--tokenizer=bpe:300", f"--out={folder}"], capsys)
+        assert message in again
+        assert again.endswith(f"; to write it again, first remove {folder}\n")
 
 
 @pytest.mark.thorough

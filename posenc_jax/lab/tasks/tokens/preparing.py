@@ -22,7 +22,13 @@ from posenc_jax.lab.hosts.files import read_object, write_bytes, write_json
 from posenc_jax.lab.tasks.task import SPLITS
 from posenc_jax.lab.tasks.tokens import tokenizer as tokenizers
 from posenc_jax.lab.tasks.tokens.documents import Item, Source, split_of, words_digest
-from posenc_jax.lab.tasks.tokens.shards import MANIFEST, Stream, read_manifest, sha256_of
+from posenc_jax.lab.tasks.tokens.shards import (
+    MANIFEST,
+    Stream,
+    TokenFolder,
+    read_manifest,
+    sha256_of,
+)
 from posenc_jax.lab.tasks.tokens.tokenizer import ByteTokenizer, pieces
 
 PART = 2**26  # bytes of text that become one shard for training
@@ -88,6 +94,8 @@ def prepare(
         ByteTokenizer(Path(name), separator)  # a wrong one is refused before the text is read
     _check_folder(folder)
     with _alone(folder):
+        if (folder / MANIFEST).exists():
+            _check_finished(folder)
         say(f"reading {source.name}")
         survey = survey_of(source, sample=size is not None)
         _check_survey(source, survey)
@@ -217,6 +225,14 @@ def _check_folder(folder: Path) -> None:
         raise Refused(
             f"{folder}: it holds other files, such as {min(entries)}; choose another --out"
         )
+
+
+def _check_finished(folder: Path) -> None:
+    """Raises Refused if a file of a finished folder was changed since."""
+    try:
+        TokenFolder(folder).check()
+    except Refused as error:
+        raise Refused(f"{error}; to write it again, first remove {folder}") from None
 
 
 @contextlib.contextmanager
