@@ -368,6 +368,31 @@ def test_a_source_that_changes_while_it_is_read_ends_with_a_line(folder_of_text,
 
     with pytest.raises(Exception, match="it was changed while it was read; start again"):
         preparing.prepare(source._replace(items=items), "bpe:300", tmp_path / "out")
+    assert not any((tmp_path / "out").iterdir()), "it is started again on another text"
+
+
+@pytest.mark.usefixtures("small_parts")
+def test_after_a_refused_tokenizer_the_folder_serves_another(
+    prepared, folder_of_text, tmp_path, monkeypatch
+):
+    """Refused at the last document, when parts are tokenized; by its separator, at once."""
+    source, out, parts = documents.source(str(folder_of_text)), tmp_path / "out", []
+
+    def items():
+        yield from source.items()
+        yield documents.Item("in Capitals")
+
+    lower(tmp_path / "lower.json")
+    monkeypatch.setattr(failpoints, "reach", lambda name: parts.extend(out.glob("part-*.json")))
+    with pytest.raises(Refused, match="its tokens spell"):
+        preparing.prepare(source._replace(items=items), str(tmp_path / "lower.json"), out)
+    assert parts, "control: nothing was tokenized"
+    parts.clear()
+    with pytest.raises(Refused, match=r"bpe:300: no special token '<s>' for --separator; choices"):
+        prepare(folder_of_text, out, separator="<s>")
+    assert not parts
+    prepare(folder_of_text, out)
+    assert content(out) == content(prepared)
 
 
 # Sources.

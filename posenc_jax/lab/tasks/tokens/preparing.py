@@ -90,8 +90,10 @@ def prepare(
       Stop: the source changed between the two passes; a file cannot be written.
     """
     size = tokenizers.trained_size(name)
-    if size is None:
-        ByteTokenizer(Path(name), separator)  # a wrong one is refused before the text is read
+    if size is None:  # what is wrong is refused before the text is read
+        ByteTokenizer(Path(name), separator)
+    else:
+        tokenizers.separator_token(name, separator, [tokenizers.END_OF_TEXT])
     _check_folder(folder)
     with _alone(folder):
         if (folder / MANIFEST).exists():
@@ -130,8 +132,7 @@ def prepare(
         if {key: stored[key] for key in manifest} != manifest:
             raise Refused(f"{folder}: it holds the tokens of another text or tokenizer; choose "
                           "another --out")  # fmt: skip
-        for path in (*folder.glob("part-*"), *folder.glob("*.part"), folder / STATE):
-            path.unlink(missing_ok=True)
+        _remove(folder)
     return stored
 
 
@@ -225,6 +226,18 @@ def _check_folder(folder: Path) -> None:
         raise Refused(
             f"{folder}: it holds other files, such as {min(entries)}; choose another --out"
         )
+
+
+def _remove(folder: Path, *patterns: str) -> None:
+    """Removes the files that only an unfinished preparation needs, and those of the patterns."""
+    for pattern in (*patterns, "part-*", "*.part", STATE):
+        for path in folder.glob(pattern):
+            path.unlink(missing_ok=True)
+
+
+def _give_up(folder: Path) -> None:
+    """Empties the folder of a preparation that cannot be ended, so another one can begin there."""
+    _remove(folder, tokenizers.FILE, *(f"{split}-*.bin" for split in SPLITS))
 
 
 def _check_finished(folder: Path) -> None:
@@ -330,18 +343,17 @@ def _write_part(
     Held-out documents are stored with their hashes, by which `_held_out` orders them.
     """
     columns: dict[str, _Column] = {split: _Column() for split in SPLITS}
-    batch: list[tuple[str, Item]] = []
-    held, digest = 0, sha256()
-    for item in items:
-        digest.update(_mark(item))
-        if item.text is not None:
-            batch.append((split_of(item), item))
-            held += len(item.text)
-        if held >= BATCH:
-            _tokenize(words, batch, columns)
-            batch, held = [], 0
-    _tokenize(words, batch, columns)
+    digest = sha256()
+    for batch in _batches(items):
+        for item in batch:
+            digest.update(_mark(item))
+        try:
+            _tokenize(words, [item for item in batch if item.text is not None], columns)
+        except Refused:
+            _give_up(folder)
+            raise
     if digest.hexdigest() != part.sha256:
+        _give_up(folder)
         raise Stop(f"{source.name}: it was changed while it was read; start again")
     splits = {}
     for split, column in columns.items():
@@ -386,14 +398,26 @@ class _Column:
         )
 
 
-def _tokenize(
-    words: ByteTokenizer, batch: list[tuple[str, Item]], columns: Mapping[str, _Column]
-) -> None:
-    """Adds the tokens of each item of a batch to the column of its split."""
-    encoded = words.encode([item.text or "" for _, item in batch])
-    for (split, item), ids in zip(batch, encoded, strict=True):
+def _batches(items: Iterable[Item]) -> Iterator[list[Item]]:
+    """Items one after the other, of about BATCH bytes together."""
+    batch, held = [], 0
+    for item in items:
+        batch.append(item)
+        held += len(item.text or "")
+        if held >= BATCH:
+            yield batch
+            batch, held = [], 0
+    yield batch
+
+
+def _tokenize(words: ByteTokenizer, batch: list[Item], columns: Mapping[str, _Column]) -> None:
+    """Adds the tokens of each item of a batch to the column of its split. Refused: the tokenizer
+    changes a text.
+    """
+    encoded = words.encode([item.text or "" for item in batch])
+    for item, ids in zip(batch, encoded, strict=True):
         before = [words.separator] if item.begins else []
-        columns[split].add(np.concatenate([np.array(before, words.dtype), ids]), item)
+        columns[split_of(item)].add(np.concatenate([np.array(before, words.dtype), ids]), item)
 
 
 def _is_whole(folder: Path, record: Mapping[str, Any]) -> bool:
