@@ -531,6 +531,26 @@ def test_wrong_flags_are_refused(tmp_path, capsys, folder_of_text, prepared):
     assert "TFDS has no set" in refusal(["tfds:no_such_set", "--tokenizer=bpe:300", to], capsys)
 
 
+def test_the_folder_of_tokens_is_no_part_of_the_text(folder_of_text, tmp_path, capsys):
+    """Also if a link leads there. It may be a hidden one, which is skipped when the text is read,
+    or a link that leads out of the text.
+    """
+    text, link = tmp_path / "text", tmp_path / "link"
+    shutil.copytree(folder_of_text, text)
+    link.symlink_to(text / "tokens")
+    (text / "out").symlink_to(tmp_path / "elsewhere")
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
+    refusal([text, "--tokenizer=bpe:300", f"--out={tmp_path}/loop"], capsys)
+    for out in (text, text / "new" / "tokens", link):
+        line = refusal([text, "--tokenizer=bpe:300", f"--out={out}"], capsys)
+        assert f"{out}: it is inside of the text {text}; choose another --out" in line
+    assert not (text / "new").exists()
+    (tmp_path / "elsewhere").mkdir()
+    for out in (text / ".tokens", text / "out"):
+        for _ in range(2):
+            assert prepare_tokens.main([str(text), "--tokenizer=bpe:300", f"--out={out}"]) == 0
+
+
 def test_the_command_says_what_it_wrote(folder_of_text, tmp_path, capsys):
     arguments = [str(folder_of_text), "--tokenizer=bpe:300", f"--out={tmp_path}/out"]
     assert prepare_tokens.main(arguments) == 0

@@ -58,11 +58,13 @@ class Source(NamedTuple):
     name:  its name, without the folder that it lies in.
     kind:  "folder", "text", "jsonl", "tfds" or "stdlib".
     items: () -> the items, from the beginning.
+    root:  the folder whose files it reads; None of another kind.
     """
 
     name: str
     kind: str
     items: Callable[[], Iterator[Item]]
+    root: Path | None = None
 
 
 def source(name: str, field: str = FIELD) -> Source:
@@ -85,7 +87,7 @@ def source(name: str, field: str = FIELD) -> Source:
         raise Refused(f"{name}: no such file or folder{looked_in(name)}{hint}")
     if kind == "folder":
         _check_field(name, field, _files(path))
-        return Source(path.resolve().name, "folder", lambda: _folder(path, field))
+        return Source(path.resolve().name, "folder", lambda: _folder(path, field), path)
     _check_field(name, field, [path])
     if _holds_lines(path):
         return Source(path.name, "jsonl", lambda: _lines(path, field))

@@ -94,7 +94,7 @@ def prepare(
         ByteTokenizer(Path(name), separator)
     else:
         tokenizers.separator_token(name, separator, [tokenizers.END_OF_TEXT])
-    _check_folder(folder)
+    _check_folder(folder, source)
     with _alone(folder):
         if (folder / MANIFEST).exists():
             _check_finished(folder)
@@ -213,8 +213,15 @@ def _check_survey(source: Source, survey: Survey) -> None:
             )
 
 
-def _check_folder(folder: Path) -> None:
-    """Makes the folder. Refused: it holds other files; NotWritten: it cannot be made."""
+def _check_folder(folder: Path, source: Source) -> None:
+    """Makes the folder. Refused: it is a part of the text or holds other files; NotWritten: it
+    cannot be made.
+    """
+    target = Path(os.path.realpath(folder))
+    if source.root and target.is_relative_to(root := os.path.realpath(source.root)):
+        hidden = any(part.startswith(".") for part in target.relative_to(root).parts)
+        if not hidden:  # else it is skipped when the text is read
+            raise Refused(f"{folder}: it is inside of the text {root}; choose another --out")
     try:
         folder.mkdir(parents=True, exist_ok=True)
         entries = {path.name for path in folder.iterdir()}
