@@ -11,6 +11,8 @@ interrupted.
 """
 
 import argparse
+import os
+import signal
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -25,7 +27,7 @@ from posenc_jax.options import FieldError
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Returns the exit status: 0; 1 if a file cannot be written; 2 for a wrong input; 75."""
+    """Returns the exit status: 0; 1 if the text changes or the disk is full; 2 for wrong input."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("text", help="a folder, FILE.jsonl, FILE.txt, tfds:NAME or stdlib")
     parser.add_argument("--tokenizer", required=True, help="a tokenizer.json, or bpe:SIZE")
@@ -39,9 +41,6 @@ def main(arguments: list[str] | None = None) -> int:
         folder, say = expanded(flags.out), lambda line: print(line, flush=True)
         options = flags.field, flags.separator, say
         manifest = preparing.prepare(source, tokenizer, folder, *options)
-    except KeyboardInterrupt:
-        print("interrupted; the same command goes on with it", file=sys.stderr)
-        return Interrupted.status
     except FieldError as error:  # of a reader that tasks use too, whose field is not one of ours
         print(f"error: {error.reason}", file=sys.stderr)
         return Refused.status
@@ -71,5 +70,15 @@ def described(manifest: Mapping[str, Any]) -> list[str]:
     return lines
 
 
+def _interrupt(number: int, frame: object) -> None:
+    """Ends the process; what it wrote is whole at any moment. An exception could be lost, since
+    Python ignores those raised in a callback of its garbage collector, such as JAX's.
+    """
+    os.write(2, b"interrupted; the same command goes on with it\n")
+    os._exit(Interrupted.status)
+
+
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, _interrupt)
+    signal.signal(signal.SIGINT, _interrupt)
     sys.exit(main())

@@ -3,7 +3,11 @@
 import gzip
 import json
 import math
+import os
 import shutil
+import signal
+import subprocess
+import sys
 import zlib
 from collections import Counter
 from functools import partial
@@ -27,6 +31,7 @@ from posenc_jax.lab.tasks.tokens.permutation import _feistel, _halves, _mixed, p
 from posenc_jax.lab.tasks.tokens.shards import Stream, TokenFolder
 from posenc_jax.lab.tasks.tokens.tokenizer import ByteTokenizer
 from scripts import prepare_tokens
+from tests.support import ROOT
 
 EMBEDDED = token_task.embedded_tokenizer
 WORDS = ["the", "of", "and", "a", "token", "is", "read", "once", "more;", "naïve", "☃", "def x"]
@@ -549,6 +554,28 @@ def test_the_folder_of_tokens_is_no_part_of_the_text(folder_of_text, tmp_path, c
     for out in (text / ".tokens", text / "out"):
         for _ in range(2):
             assert prepare_tokens.main([str(text), "--tokenizer=bpe:300", f"--out={out}"]) == 0
+
+
+def test_a_folder_that_cannot_be_written_is_refused_at_once(
+    folder_of_text, prepared, tmp_path, capsys, monkeypatch
+):
+    (tmp_path / "file").write_text("x")
+    (tmp_path / "empty").mkdir()
+    run = lambda out: refusal([folder_of_text, "--tokenizer=bpe:300", f"--out={out}"], capsys)
+    assert "out: it cannot be made or read: Not a directory" in run(tmp_path / "file" / "out")
+    monkeypatch.setattr(preparing.os, "access", lambda *args: False)  # root may write everywhere
+    assert "empty: it cannot be written by this user; choose" in run(tmp_path / "empty")
+    assert prepare(folder_of_text, prepared), "control: a finished folder is only read"
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_signals_end_a_preparation_with_one_line(folder_of_text, tmp_path, number):
+    command = [sys.executable, ROOT / "scripts" / "prepare_tokens.py", folder_of_text,
+               "--tokenizer=bpe:300", f"--out={tmp_path}/out"]  # fmt: skip
+    at = {"POSENC_JAX_FAILPOINT": f"preparing@{number.name.removeprefix('SIG')}"}
+    ended = subprocess.run(command, env=os.environ | at, capture_output=True, text=True)
+    assert ended.returncode == 75
+    assert ended.stderr == "interrupted; the same command goes on with it\n"
 
 
 def test_the_command_says_what_it_wrote(folder_of_text, tmp_path, capsys):

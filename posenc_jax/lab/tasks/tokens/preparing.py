@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from posenc_jax.lab.hosts import failpoints
-from posenc_jax.lab.hosts.exit_status import NotWritten, Refused, Stop
+from posenc_jax.lab.hosts.exit_status import Refused, Stop
 from posenc_jax.lab.hosts.files import read_object, write_bytes, write_json
 from posenc_jax.lab.tasks.task import SPLITS
 from posenc_jax.lab.tasks.tokens import tokenizer as tokenizers
@@ -214,8 +214,8 @@ def _check_survey(source: Source, survey: Survey) -> None:
 
 
 def _check_folder(folder: Path, source: Source) -> None:
-    """Makes the folder. Refused: it is a part of the text or holds other files; NotWritten: it
-    cannot be made.
+    """Makes the folder. Refused: it is a part of the text, holds other files, or nothing can be
+    written there.
     """
     target = Path(os.path.realpath(folder))
     if source.root and target.is_relative_to(root := os.path.realpath(source.root)):
@@ -228,11 +228,13 @@ def _check_folder(folder: Path, source: Source) -> None:
     except FileExistsError:
         raise Refused(f"{folder}: it is a file; --out is a folder") from None
     except OSError as error:
-        raise NotWritten(f"{folder}: {error.strerror}") from None
+        raise Refused(f"{folder}: it cannot be made or read: {error.strerror}") from None
     if entries and not entries & {MANIFEST, STATE} and entries != {f"{STATE}.part"}:
         raise Refused(
             f"{folder}: it holds other files, such as {min(entries)}; choose another --out"
         )
+    if MANIFEST not in entries and not os.access(folder, os.W_OK):
+        raise Refused(f"{folder}: it cannot be written by this user; choose another --out")
 
 
 def _remove(folder: Path, *patterns: str) -> None:
