@@ -390,7 +390,7 @@ def test_after_a_refused_tokenizer_the_folder_serves_another(
 
     lower(tmp_path / "lower.json")
     monkeypatch.setattr(failpoints, "reach", lambda name: parts.extend(out.glob("part-*.json")))
-    with pytest.raises(Refused, match="its tokens spell"):
+    with pytest.raises(Refused, match=r"lower\.json: its tokens spell"):
         preparing.prepare(source._replace(items=items), str(tmp_path / "lower.json"), out)
     assert parts, "control: nothing was tokenized"
     parts.clear()

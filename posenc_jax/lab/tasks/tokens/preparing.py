@@ -293,8 +293,9 @@ def _tokenizer(
     """
     path, identity = folder / tokenizers.FILE, name if size else sha256_of(Path(name))
     state = {"source": dict(source), "tokenizer": identity, "separator": separator}
+    used = path if size else Path(name)  # errors name the user's file, not the folder's copy of it
     if (folder / MANIFEST).exists():
-        return ByteTokenizer(path if size else Path(name), separator)
+        return ByteTokenizer(used, separator)
     if (folder / STATE).exists() and read_object(folder / STATE) != state:
         raise Refused(
             f"{folder}: it was begun with another text or tokenizer; choose another --out"
@@ -306,7 +307,7 @@ def _tokenizer(
             say(f"training {name} on {sum(map(len, sample)):,} characters")
         content = tokenizers.train_bpe(sample, size) if size else Path(name).read_bytes()
         write_bytes(path, [content])
-    return ByteTokenizer(path, separator)
+    return ByteTokenizer(used, separator)
 
 
 def _parts(
