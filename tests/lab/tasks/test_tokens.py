@@ -360,6 +360,9 @@ def test_a_text_of_many_parts_is_read_twice(tmp_path, texts, monkeypatch, interr
     manifest = prepare(path, out)
     assert len(manifest["splits"]["train"]["shards"]) > 5, "control: of many parts"
     assert sum(parsed.values()) == 2 * len(texts * 2)
+    if interrupted:
+        prepare(path, tmp_path / "whole")
+        assert content(out) == content(tmp_path / "whole")
 
 
 def test_a_source_that_changes_while_it_is_read_ends_with_a_line(folder_of_text, tmp_path):
