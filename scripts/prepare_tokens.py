@@ -2,14 +2,17 @@
 
     python scripts/prepare_tokens.py TEXT --tokenizer=bpe:8192 --out=FOLDER
 
-TEXT is a folder of text or code, of which each file is a document; FILE.jsonl, of which each line
-is one; FILE.txt, which is cut into three; tfds:NAME, see prepare_data.py; or stdlib. Files may end
-in .gz or .zst. The tokenizer is a tokenizer.json of Hugging Face, or bpe:SIZE, which is trained on
-the text. docs/tokens.md says more. A preparation that was interrupted goes on if it is started
-again. Exit status 2: it cannot, and one line says why; 75: it was interrupted.
+TEXT is FILE.jsonl, of which each line is a document; a folder of such files, or of text or code, of
+which each file is one; FILE.txt, which is cut into three; tfds:NAME, see prepare_data.py; or
+stdlib. Files may end in .gz or .zst. The tokenizer is a tokenizer.json of Hugging Face, or
+bpe:SIZE, which is trained on the text. docs/tokens.md says more. A preparation that was interrupted
+goes on if it is started again. Exit status 2: it cannot, and one line says why; 75: it was
+interrupted.
 """
 
 import argparse
+import os
+import signal
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -24,12 +27,12 @@ from posenc_jax.options import FieldError
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Returns the exit status: 0; 1 if a file cannot be written; 2 for a wrong input; 75."""
+    """Returns the exit status: 0; 1 if the text changes or the disk is full; 2 for wrong input."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("text", help="a folder, FILE.jsonl, FILE.txt, tfds:NAME or stdlib")
     parser.add_argument("--tokenizer", required=True, help="a tokenizer.json, or bpe:SIZE")
     parser.add_argument("--out", required=True, help="the folder to write")
-    parser.add_argument("--field", default="text", help="that holds the text of a line or example")
+    parser.add_argument("--field", default=documents.FIELD, help="of the text in a line or example")
     parser.add_argument("--separator", default="", help="the special token before a document")
     flags = parser.parse_args(arguments)
     try:
@@ -38,9 +41,6 @@ def main(arguments: list[str] | None = None) -> int:
         folder, say = expanded(flags.out), lambda line: print(line, flush=True)
         options = flags.field, flags.separator, say
         manifest = preparing.prepare(source, tokenizer, folder, *options)
-    except KeyboardInterrupt:
-        print("interrupted; the same command goes on with it", file=sys.stderr)
-        return Interrupted.status
     except FieldError as error:  # of a reader that tasks use too, whose field is not one of ours
         print(f"error: {error.reason}", file=sys.stderr)
         return Refused.status
@@ -70,5 +70,15 @@ def described(manifest: Mapping[str, Any]) -> list[str]:
     return lines
 
 
+def _interrupt(number: int, frame: object) -> None:
+    """Ends the process; what it wrote is whole at any moment. An exception could be lost, since
+    Python ignores those raised in a callback of its garbage collector, such as JAX's.
+    """
+    os.write(2, b"interrupted; the same command goes on with it\n")
+    os._exit(Interrupted.status)
+
+
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, _interrupt)
+    signal.signal(signal.SIGINT, _interrupt)
     sys.exit(main())

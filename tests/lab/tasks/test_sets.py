@@ -215,7 +215,7 @@ def test_training_reads_a_chunk_at_a_time(streamed):
 def test_the_texts_of_a_set_are_prepared_as_tokens(data_dir, tmp_path):
     """By hash, because the set has no split for validation; ours has all three, which stay."""
     source = documents.source("tfds:documents")
-    items = list(source.items(0))
+    items = list(source.items())
     stored = [text for split in DOCUMENTS.values() for text in split]
     expected = sorted(text.replace(b"\0", b" ") for text in stored)
     assert sorted(item.text.encode() for item in items) == expected
@@ -223,12 +223,14 @@ def test_the_texts_of_a_set_are_prepared_as_tokens(data_dir, tmp_path):
     preparing.prepare(source, "bpe:300", tmp_path / "out")
     task = tasks.make(f"tokens:{tmp_path}/out", stretch=256)
     assert sum(task.facts["documents"].values()) == len(items)
-    titles = {item.text for item in documents.source("tfds:documents", "title").items(0)}
+    titles = {item.text for item in documents.source("tfds:documents", "title").items()}
     assert {"0", "1199"} <= titles
-    texts = documents.source("tfds:posenc_jax/stdlib").items(0)
+    texts = documents.source("tfds:posenc_jax/stdlib").items()
     assert next(texts).split == "train"
     with pytest.raises(ValueError, match="has no text 'body'; choices: text, title"):
         documents.source("tfds:documents", "body")
+    with pytest.raises(ValueError, match="has no text 'body'; choices: text"):
+        documents.source("tfds:reviews", "body")  # its only text is not taken instead
 
 
 def test_questions_and_answers(data_dir):

@@ -1,9 +1,14 @@
 """Tasks of tokens: bytes of ids, folders, the order of windows, scores, and what is refused."""
 
 import gzip
+import importlib
 import json
 import math
+import os
 import shutil
+import signal
+import subprocess
+import sys
 import zlib
 from collections import Counter
 from functools import partial
@@ -27,6 +32,7 @@ from posenc_jax.lab.tasks.tokens.permutation import _feistel, _halves, _mixed, p
 from posenc_jax.lab.tasks.tokens.shards import Stream, TokenFolder
 from posenc_jax.lab.tasks.tokens.tokenizer import ByteTokenizer
 from scripts import prepare_tokens
+from tests.support import ROOT
 
 EMBEDDED = token_task.embedded_tokenizer
 WORDS = ["the", "of", "and", "a", "token", "is", "read", "once", "more;", "naïve", "☃", "def x"]
@@ -332,25 +338,77 @@ def test_a_part_that_was_damaged_is_made_again(prepared, folder_of_text, tmp_pat
     assert content(out) == content(prepared)
 
 
+@pytest.mark.usefixtures("small_parts")
+@pytest.mark.parametrize("interrupted", [False, True])
+def test_a_text_of_many_parts_is_read_twice(tmp_path, texts, monkeypatch, interrupted):
+    """Also by the command that goes on after an interruption, which skips what is tokenized."""
+    path, out = tmp_path / "a.jsonl", tmp_path / "out"
+    path.write_text("\n".join(json.dumps({"text": text}) for text in texts * 2))
+
+    def stop(name):
+        if len([*out.glob("part-*.json")]) == 2:
+            raise KeyboardInterrupt
+
+    if interrupted:
+        with monkeypatch.context() as patch:
+            patch.setattr(failpoints, "reach", stop)
+            with pytest.raises(KeyboardInterrupt):
+                prepare(path, out)
+    parsed = Counter()
+    read = documents._item
+    monkeypatch.setattr(documents, "_item", lambda text: parsed.update([text]) or read(text))
+    manifest = prepare(path, out)
+    assert len(manifest["splits"]["train"]["shards"]) > 5, "control: of many parts"
+    assert sum(parsed.values()) == 2 * len(texts * 2)
+    if interrupted:
+        prepare(path, tmp_path / "whole")
+        assert content(out) == content(tmp_path / "whole")
+
+
 def test_a_source_that_changes_while_it_is_read_ends_with_a_line(folder_of_text, tmp_path):
     source = documents.source(str(folder_of_text))
     reads = iter([source.items])
 
-    def items(first):
+    def items():
         read = next(reads, None)
         if read:
-            return read(first)
-        return (item._replace(text=(item.text or "") + "!") for item in source.items(first))
+            return read()
+        return (item._replace(text=(item.text or "") + "!") for item in source.items())
 
     with pytest.raises(Exception, match="it was changed while it was read; start again"):
         preparing.prepare(source._replace(items=items), "bpe:300", tmp_path / "out")
+    assert not any((tmp_path / "out").iterdir()), "it is started again on another text"
+
+
+@pytest.mark.usefixtures("small_parts")
+def test_after_a_refused_tokenizer_the_folder_serves_another(
+    prepared, folder_of_text, tmp_path, monkeypatch
+):
+    """Refused at the last document, when parts are tokenized; by its separator, at once."""
+    source, out, parts = documents.source(str(folder_of_text)), tmp_path / "out", []
+
+    def items():
+        yield from source.items()
+        yield documents.Item("in Capitals")
+
+    lower(tmp_path / "lower.json")
+    monkeypatch.setattr(failpoints, "reach", lambda name: parts.extend(out.glob("part-*.json")))
+    with pytest.raises(Refused, match=r"lower\.json: its tokens spell"):
+        preparing.prepare(source._replace(items=items), str(tmp_path / "lower.json"), out)
+    assert parts, "control: nothing was tokenized"
+    parts.clear()
+    with pytest.raises(Refused, match=r"bpe:300: no special token '<s>' for --separator; choices"):
+        prepare(folder_of_text, out, separator="<s>")
+    assert not parts
+    prepare(folder_of_text, out)
+    assert content(out) == content(prepared)
 
 
 # Sources.
 
 
 def items_of(path, **options):
-    return list(documents.source(str(path), **options).items(0))
+    return list(documents.source(str(path), **options).items())
 
 
 def test_lines_of_json(tmp_path, texts):
@@ -364,14 +422,37 @@ def test_lines_of_json(tmp_path, texts):
         assert [item.text for item in items_of(tmp_path / name)] == expected
     (tmp_path / "c.jsonl").write_text('{"body": "x"}')
     assert [item.text for item in items_of(tmp_path / "c.jsonl", field="body")] == ["x"]
-    assert [i.text for i in documents.source(str(path)).items(19)] == expected[19:]
+
+
+def test_a_folder_of_shards_is_read_as_their_lines(tmp_path, texts):
+    """C4 and Dolma pack lines as .json.gz; a .json file that is not packed is a text."""
+    line = lambda text: json.dumps({"body": text}) + "\n"
+    stored = ["".join(map(line, texts[n : n + 10])).encode() for n in range(0, 40, 10)]
+    book, settings = "a book\n" * 2000, '{"a": 1}'
+    files = {
+        "a/1.jsonl": stored[0], "a/2.jsonl.gz": gzip.compress(stored[1]),
+        "a/3.json.gz": gzip.compress(stored[2]), "a/4.txt.gz": gzip.compress(book.encode()),
+        "a/5.tar.gz": gzip.compress(b"name\0" + book.encode()), "a/6.json": settings.encode(),
+        "a/7.jsonl": stored[3],
+    }  # fmt: skip
+    (tmp_path / "a").mkdir()
+    for name, content in files.items():
+        (tmp_path / name).write_bytes(content)
+    expected = [*texts[:30], book, None, settings, *texts[30:40]]
+    assert [item.text for item in items_of(tmp_path, field="body")] == expected
+    with pytest.raises(Refused, match=r"1\.jsonl: line 1 has no text 'text'"):
+        items_of(tmp_path)
+    (tmp_path / "a" / "4.txt.gz").write_bytes(b"damaged")
+    with pytest.raises(Refused, match=r"4\.txt\.gz: it cannot be read: Not a gzipped file"):
+        items_of(tmp_path, field="body")
 
 
 def test_zstandard_is_unpacked_whole(tmp_path):
     """Frames one after the other; one that is cut off is refused, not taken for a shorter text."""
-    zstandard = pytest.importorskip("zstandard")
+    has_own = sys.version_info >= (3, 14)  # else the package is among the requirements
+    zstd = importlib.import_module("compression.zstd" if has_own else "zstandard")
     text = "".join(f"line {n} of a log\n" for n in range(20_000)).encode()
-    stored = zstandard.compress(text[:5000]) + zstandard.compress(text[5000:])
+    stored = zstd.compress(text[:5000]) + zstd.compress(text[5000:])
     path = tmp_path / "a.txt.zst"
     path.write_bytes(stored)
     assert "".join(item.text for item in items_of(path)).encode() == text
@@ -447,10 +528,59 @@ def test_wrong_flags_are_refused(tmp_path, capsys, folder_of_text, prepared):
     (other / "more.txt").write_text("another document")
     line = refusal([other, "--tokenizer=bpe:300", f"--out={prepared}"], capsys)
     assert "tokens of another text or tokenizer" in line
+    for text in (folder_of_text, "stdlib"):
+        line = refusal([text, "--field=body", "--tokenizer=bpe:300", to], capsys)
+        assert f"--field: 'body' is a field of lines of JSON, and {text} has no .jsonl file" in line
     (tmp_path / "empty").mkdir()
     line = refusal([tmp_path / "empty", "--tokenizer=bpe:300", to], capsys)
     assert "empty: too little text: 0 bytes" in line
+    for n in range(3):
+        (tmp_path / "empty" / f"{n}.parquet").write_bytes(b"PAR1\0")
+    line = refusal([tmp_path / "empty", "--tokenizer=bpe:300", to], capsys)
+    assert "; 3 left out, which are empty or not UTF-8 text; hidden files and links are" in line
     assert "TFDS has no set" in refusal(["tfds:no_such_set", "--tokenizer=bpe:300", to], capsys)
+
+
+def test_the_folder_of_tokens_is_no_part_of_the_text(folder_of_text, tmp_path, capsys):
+    """Also if a link leads there. It may be a hidden one, which is skipped when the text is read,
+    or a link that leads out of the text.
+    """
+    text, link = tmp_path / "text", tmp_path / "link"
+    shutil.copytree(folder_of_text, text)
+    link.symlink_to(text / "tokens")
+    (text / "out").symlink_to(tmp_path / "elsewhere")
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
+    refusal([text, "--tokenizer=bpe:300", f"--out={tmp_path}/loop"], capsys)
+    for out in (text, text / "new" / "tokens", link):
+        line = refusal([text, "--tokenizer=bpe:300", f"--out={out}"], capsys)
+        assert f"{out}: it is inside of the text {text}; choose another --out" in line
+    assert not (text / "new").exists()
+    (tmp_path / "elsewhere").mkdir()
+    for out in (text / ".tokens", text / "out"):
+        for _ in range(2):
+            assert prepare_tokens.main([str(text), "--tokenizer=bpe:300", f"--out={out}"]) == 0
+
+
+def test_a_folder_that_cannot_be_written_is_refused_at_once(
+    folder_of_text, prepared, tmp_path, capsys, monkeypatch
+):
+    (tmp_path / "file").write_text("x")
+    (tmp_path / "empty").mkdir()
+    run = lambda out: refusal([folder_of_text, "--tokenizer=bpe:300", f"--out={out}"], capsys)
+    assert "out: it cannot be made or read: Not a directory" in run(tmp_path / "file" / "out")
+    monkeypatch.setattr(preparing.os, "access", lambda *args: False)  # root may write everywhere
+    assert "empty: it cannot be written by this user; choose" in run(tmp_path / "empty")
+    assert prepare(folder_of_text, prepared), "control: a finished folder is only read"
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_signals_end_a_preparation_with_one_line(folder_of_text, tmp_path, number):
+    command = [sys.executable, ROOT / "scripts" / "prepare_tokens.py", folder_of_text,
+               "--tokenizer=bpe:300", f"--out={tmp_path}/out"]  # fmt: skip
+    at = {"POSENC_JAX_FAILPOINT": f"preparing@{number.name.removeprefix('SIG')}"}
+    ended = subprocess.run(command, env=os.environ | at, capture_output=True, text=True)
+    assert ended.returncode == 75
+    assert ended.stderr == "interrupted; the same command goes on with it\n"
 
 
 def test_the_command_says_what_it_wrote(folder_of_text, tmp_path, capsys):
@@ -623,7 +753,10 @@ def other_tokenizer(folder):
         (lambda f: shutil.rmtree(f), "no folder of tokens; once, type: python scripts/prepare"),
     ],
 )
-def test_a_folder_that_was_changed_is_refused(prepared, tmp_path, damage, message):
+def test_a_folder_that_was_changed_is_refused(
+    prepared, folder_of_text, tmp_path, capsys, damage, message
+):
+    """By a run, and by the command that prepared it."""
     folder = tmp_path / "tokens"
     shutil.copytree(prepared, folder)
     tasks.make(f"tokens:{folder}", stretch=100)
@@ -634,6 +767,10 @@ def test_a_folder_that_was_changed_is_refused(prepared, tmp_path, damage, messag
     assert line.startswith("task.name: tokens:")
     assert message in line
     assert "\n" not in line
+    if folder.exists():
+        again = refusal([folder_of_text, "--tokenizer=bpe:300", f"--out={folder}"], capsys)
+        assert message in again
+        assert again.endswith(f"; to write it again, first remove {folder}\n")
 
 
 @pytest.mark.thorough

@@ -1,15 +1,17 @@
 """The documents of a text, read one after the other, so that memory stays small.
 
     source                    a document                         its split
-    a folder                  each text file                     by the hash of its words
+    a folder                  each text file; of a .jsonl file   by the hash of its words
+                              the text of each line
     FILE.jsonl                the text of each line              by the hash of its words
     FILE.txt or another file  each split is one                  the first 90%, 5%, the last 5%
     tfds:NAME                 the text of each example           the set's own, if it has all three;
                                                                  else by the hash of its words
     stdlib                    each file of the standard library  as in the task `stdlib`
 
-The name of a file may also end in .gz or .zst. Equal documents have one hash, so no copy of a
-document is in two splits; neither is one with other spaces or ends of lines.
+A file may be packed, which the end of its name says: .gz or .zst. A packed .json file holds lines,
+as a .jsonl file does: those of C4 and Dolma are named so. Equal documents have one hash, so no copy
+of a document is in two splits; neither is one with other spaces or ends of lines.
 """
 
 import codecs
@@ -20,9 +22,8 @@ import io
 import json
 import os
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from hashlib import sha256
-from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
@@ -35,6 +36,7 @@ from posenc_jax.lab.tasks.user_files import LARGEST, files_in, path_kind, user_p
 SHARES = 90, 5  # percent of documents for training and for validation; the rest is for tests
 BLOCK = 2**20  # bytes of a text file that are read at once
 STANDARD_LIBRARY = "stdlib"
+FIELD = "text"  # of a line or an example, unless another one is named
 
 
 class Item(NamedTuple):
@@ -55,23 +57,27 @@ class Source(NamedTuple):
 
     name:  its name, without the folder that it lies in.
     kind:  "folder", "text", "jsonl", "tfds" or "stdlib".
-    items: (first) -> the items from number `first` on.
+    items: () -> the items, from the beginning.
+    root:  the folder whose files it reads; None of another kind.
     """
 
     name: str
     kind: str
-    items: Callable[[int], Iterator[Item]]
+    items: Callable[[], Iterator[Item]]
+    root: Path | None = None
 
 
-def source(name: str, field: str = "text") -> Source:
+def source(name: str, field: str = FIELD) -> Source:
     """The source of a name, see above.
 
     field: of the text in a line of .jsonl, or in an example of TFDS.
 
-    Refused: there is no such source. What cannot be read is refused when it is read.
+    Refused: there is no such source, or it has no fields and one is named. What cannot be read is
+    refused when it is read.
     """
     if name == STANDARD_LIBRARY:
-        return Source(name, "stdlib", _from(_standard_library))
+        _check_field(name, field, [])
+        return Source(name, "stdlib", _standard_library)
     if name.startswith(tfds_folder.PREFIX):
         return _prepared_set(name, field)
     path = user_path(name, name)
@@ -80,10 +86,12 @@ def source(name: str, field: str = "text") -> Source:
         hint = " (for the standard library, give stdlib)" if name.lower() == "stdlib" else ""
         raise Refused(f"{name}: no such file or folder{looked_in(name)}{hint}")
     if kind == "folder":
-        return Source(path.resolve().name, "folder", lambda first: _folder(path, first))
-    if _suffix(path) == ".jsonl":
-        return Source(path.name, "jsonl", _from(lambda: _lines(path, field)))
-    return Source(path.name, "text", _from(lambda: _text_file(path)))
+        _check_field(name, field, _files(path))
+        return Source(path.resolve().name, "folder", lambda: _folder(path, field), path)
+    _check_field(name, field, [path])
+    if _holds_lines(path):
+        return Source(path.name, "jsonl", lambda: _lines(path, field))
+    return Source(path.name, "text", lambda: _text_file(path))
 
 
 def split_of(item: Item) -> str:
@@ -94,10 +102,6 @@ def split_of(item: Item) -> str:
 def words_digest(text: str) -> bytes:
     """The SHA-256 of the words of a text, the same at any indentation."""
     return sha256(b" ".join(text.encode().split())).digest()
-
-
-def _from(read: Callable[[], Iterator[Item]]) -> Callable[[int], Iterator[Item]]:
-    return lambda first: islice(read(), first, None)
 
 
 def _item(text: str | bytes, split: str | None = None) -> Item:
@@ -116,21 +120,42 @@ def _standard_library() -> Iterator[Item]:
             yield _item(text, split)
 
 
-def _folder(root: Path, first: int) -> Iterator[Item]:
+def _check_field(name: str, field: str, files: Iterable[Path]) -> None:
+    """Raises Refused if a field is named, and no file holds lines of JSON."""
+    if field != FIELD and not any(map(_holds_lines, files)):
+        raise Refused(
+            f"--field: {field!r} is a field of lines of JSON, and {name} has no .jsonl file; "
+            "leave it out"
+        )
+
+
+def _files(root: Path) -> list[Path]:
     """The files of a folder, ordered by their paths, except hidden files and links."""
     try:
-        files = sorted(files_in(root), key=Path.as_posix)
+        return [root / file for file in sorted(files_in(root), key=Path.as_posix)]
     except OSError as error:
         _refuse(root, error)
-    for file in files[first:]:
-        path = root / file
-        try:
-            if (size := path.stat().st_size) > LARGEST:
-                raise Refused(f"{path}: {size / 2**30:.3g} GiB is too large for one document")
-            content = path.read_bytes()
-        except OSError as error:
-            _refuse(path, error)
-        yield Item(None) if b"\0" in content[:8192] else _item(content)
+
+
+def _folder(root: Path, field: str) -> Iterator[Item]:
+    """The documents of the files of a folder."""
+    for path in _files(root):
+        if _holds_lines(path):
+            yield from _lines(path, field)
+        else:
+            yield _document(path)
+
+
+def _document(path: Path) -> Item:
+    """A file of a folder. Most that hold no text, such as archives, are not read to their end."""
+    with _unpacked(path) as opened:
+        content = _read(path, lambda: opened.read(8192))
+        if b"\0" in content:
+            return Item(None)
+        content += _read(path, lambda: opened.read(LARGEST))
+    if len(content) > LARGEST:
+        raise Refused(f"{path}: more than {LARGEST / 2**30:.3g} GiB is too large for one document")
+    return _item(content)
 
 
 def _lines(path: Path, field: str) -> Iterator[Item]:
@@ -200,7 +225,8 @@ def _prepared_set(name: str, field: str) -> Source:
     """The texts of a TFDS set. FieldError: it is not prepared, or has no such text."""
     prepared = tfds_folder.find(name.removeprefix(tfds_folder.PREFIX))
     texts = prepared.features_of_type("Text")
-    feature = tfds_tasks.text_feature(prepared, field if field in texts or len(texts) != 1 else "")
+    is_default = field == FIELD and field not in texts and len(texts) == 1
+    feature = tfds_tasks.text_feature(prepared, "" if is_default else field)
     splits = prepared.builder.info.splits
     valid = next((split for split in tfds_tasks.VALID_NAMES if split in splits), None)
     has_all = valid is not None and {"train", "test"} <= set(splits)
@@ -212,12 +238,14 @@ def _prepared_set(name: str, field: str) -> Source:
             for example in prepared.builder.as_data_source(stored):
                 yield _item(example[feature], split)
 
-    return Source(name, "tfds", _from(read))
+    return Source(name, "tfds", read)
 
 
-def _suffix(path: Path) -> str:
-    """The end of a file's name, without that of its packing."""
-    return (path.with_suffix("") if _packing(path) else path).suffix.lower()
+def _holds_lines(path: Path) -> bool:
+    """Whether a file holds a JSON object in each line, by the end of its name."""
+    packed = _packing(path) is not None
+    suffix = (path.with_suffix("") if packed else path).suffix.lower()
+    return suffix == ".jsonl" or (packed and suffix == ".json")
 
 
 def _packing(path: Path) -> str | None:

@@ -8,20 +8,27 @@ writes the same files as one that was not: nothing in them depends on the time o
 
 import contextlib
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from hashlib import sha256
+from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from posenc_jax.lab.hosts import failpoints
-from posenc_jax.lab.hosts.exit_status import NotWritten, Refused, Stop
+from posenc_jax.lab.hosts.exit_status import Refused, Stop
 from posenc_jax.lab.hosts.files import read_object, write_bytes, write_json
 from posenc_jax.lab.tasks.task import SPLITS
 from posenc_jax.lab.tasks.tokens import tokenizer as tokenizers
 from posenc_jax.lab.tasks.tokens.documents import Item, Source, split_of, words_digest
-from posenc_jax.lab.tasks.tokens.shards import MANIFEST, Stream, read_manifest, sha256_of
+from posenc_jax.lab.tasks.tokens.shards import (
+    MANIFEST,
+    Stream,
+    TokenFolder,
+    read_manifest,
+    sha256_of,
+)
 from posenc_jax.lab.tasks.tokens.tokenizer import ByteTokenizer, pieces
 
 PART = 2**26  # bytes of text that become one shard for training
@@ -83,10 +90,14 @@ def prepare(
       Stop: the source changed between the two passes; a file cannot be written.
     """
     size = tokenizers.trained_size(name)
-    if size is None:
-        ByteTokenizer(Path(name), separator)  # a wrong one is refused before the text is read
-    _check_folder(folder)
+    if size is None:  # what is wrong is refused before the text is read
+        ByteTokenizer(Path(name), separator)
+    else:
+        tokenizers.separator_token(name, separator, [tokenizers.END_OF_TEXT])
+    _check_folder(folder, source)
     with _alone(folder):
+        if (folder / MANIFEST).exists():
+            _check_finished(folder)
         say(f"reading {source.name}")
         survey = survey_of(source, sample=size is not None)
         _check_survey(source, survey)
@@ -110,10 +121,10 @@ def prepare(
         }  # fmt: skip
         if not (folder / MANIFEST).exists():
             records = []
-            for number, part in enumerate(survey.parts):
-                records.append(_write_part(folder, source, words, number, part))
+            for record in _parts(folder, source, words, survey.parts):
+                records.append(record)
                 tokens = sum(record["splits"]["train"]["tokens"] for record in records)
-                say(f"part {number + 1} of {len(survey.parts)}: {tokens:,} tokens for training")
+                say(f"part {len(records)} of {len(survey.parts)}: {tokens:,} tokens for training")
             splits = {split: _training(records) for split in SPLITS[:1]}
             splits |= {split: _held_out(folder, words, split, records) for split in HELD_OUT}
             write_json(folder / MANIFEST, {**manifest, "splits": splits})
@@ -121,8 +132,7 @@ def prepare(
         if {key: stored[key] for key in manifest} != manifest:
             raise Refused(f"{folder}: it holds the tokens of another text or tokenizer; choose "
                           "another --out")  # fmt: skip
-        for path in (*folder.glob("part-*"), *folder.glob("*.part"), folder / STATE):
-            path.unlink(missing_ok=True)
+        _remove(folder)
     return stored
 
 
@@ -133,7 +143,7 @@ def survey_of(source: Source, sample: bool) -> Survey:
     size: dict[str, int] = dict.fromkeys(SPLITS, 0)
     left_out, whole, digest, stop = 0, sha256(), sha256(), 0
     texts = _Sample(SAMPLE if sample else 0)
-    for stop, item in enumerate(source.items(0), 1):
+    for stop, item in enumerate(source.items(), 1):
         mark = _mark(item)
         whole.update(mark)
         digest.update(mark)
@@ -193,25 +203,58 @@ def _check_survey(source: Source, survey: Survey) -> None:
             how += "are better joined to one FILE.txt, which is split by position"
             if source.kind == "text":
                 how = "a file is split by position, 90, 5 and 5 of 100"
+            left_out = f"{survey.left_out} left out, which are empty or not UTF-8 text"
+            if source.kind == "folder":
+                left_out += "; hidden files and links are skipped"
             raise Refused(
                 f"{source.name}: too little text: {sum(survey.bytes.values())} bytes, of which "
-                f"{survey.bytes[split]} for {split}; each split needs {SMALLEST} or more ({how})"
+                f"{survey.bytes[split]} for {split}; each split needs {SMALLEST} or more ({how}; "
+                f"{left_out})"
             )
 
 
-def _check_folder(folder: Path) -> None:
-    """Makes the folder. Refused: it holds other files; NotWritten: it cannot be made."""
+def _check_folder(folder: Path, source: Source) -> None:
+    """Makes the folder. Refused: it is a part of the text, holds other files, or nothing can be
+    written there.
+    """
+    target = Path(os.path.realpath(folder))
+    if source.root and target.is_relative_to(root := os.path.realpath(source.root)):
+        hidden = any(part.startswith(".") for part in target.relative_to(root).parts)
+        if not hidden:  # else it is skipped when the text is read
+            raise Refused(f"{folder}: it is inside of the text {root}; choose another --out")
     try:
         folder.mkdir(parents=True, exist_ok=True)
         entries = {path.name for path in folder.iterdir()}
     except FileExistsError:
         raise Refused(f"{folder}: it is a file; --out is a folder") from None
     except OSError as error:
-        raise NotWritten(f"{folder}: {error.strerror}") from None
+        raise Refused(f"{folder}: it cannot be made or read: {error.strerror}") from None
     if entries and not entries & {MANIFEST, STATE} and entries != {f"{STATE}.part"}:
         raise Refused(
             f"{folder}: it holds other files, such as {min(entries)}; choose another --out"
         )
+    if MANIFEST not in entries and not os.access(folder, os.W_OK):
+        raise Refused(f"{folder}: it cannot be written by this user; choose another --out")
+
+
+def _remove(folder: Path, *patterns: str) -> None:
+    """Removes the files that only an unfinished preparation needs, and those of the patterns."""
+    for pattern in (*patterns, "part-*", "*.part", STATE):
+        for path in folder.glob(pattern):
+            path.unlink(missing_ok=True)
+
+
+def _give_up(folder: Path) -> None:
+    """Empties the folder of a preparation that cannot be ended, so another one can begin there."""
+    _remove(folder, tokenizers.FILE, *(f"{split}-*.bin" for split in SPLITS))
+
+
+def _check_finished(folder: Path) -> None:
+    """Raises Refused if a file of a finished folder was changed since."""
+    try:
+        TokenFolder(folder).check()
+    except Refused as error:
+        raise Refused(f"{error}; to write it again, first remove {folder}") from None
 
 
 @contextlib.contextmanager
@@ -250,8 +293,9 @@ def _tokenizer(
     """
     path, identity = folder / tokenizers.FILE, name if size else sha256_of(Path(name))
     state = {"source": dict(source), "tokenizer": identity, "separator": separator}
+    used = path if size else Path(name)  # errors name the user's file, not the folder's copy of it
     if (folder / MANIFEST).exists():
-        return ByteTokenizer(path if size else Path(name), separator)
+        return ByteTokenizer(used, separator)
     if (folder / STATE).exists() and read_object(folder / STATE) != state:
         raise Refused(
             f"{folder}: it was begun with another text or tokenizer; choose another --out"
@@ -263,40 +307,63 @@ def _tokenizer(
             say(f"training {name} on {sum(map(len, sample)):,} characters")
         content = tokenizers.train_bpe(sample, size) if size else Path(name).read_bytes()
         write_bytes(path, [content])
-    return ByteTokenizer(path, separator)
+    return ByteTokenizer(used, separator)
 
 
-def _write_part(
-    folder: Path, source: Source, words: ByteTokenizer, number: int, part: Part
-) -> dict[str, Any]:
-    """Tokenizes one part, unless that is done; returns its record.
+def _parts(
+    folder: Path, source: Source, words: ByteTokenizer, parts: list[Part]
+) -> Iterator[dict[str, Any]]:
+    """The record of each part, which is tokenized unless that is done. The source is read once."""
+    items, place = source.items(), 0
+    for number, part in enumerate(parts):
+        record_path = folder / f"part-{number:05}.json"
+        wanted = {"sha256": part.sha256, "tokenizer": words.sha256}
+        record = _stored(folder, record_path, wanted)
+        if record is None:
+            of_part = islice(items, part.first - place, part.stop - place)
+            place = part.stop
+            splits = _write_part(folder, source, words, number, part, of_part)
+            record = {**wanted, "splits": splits}
+            write_json(record_path, record)
+            failpoints.reach("preparing part")
+        yield record
 
-    The record is written last, so a part that has one is whole. Held-out documents are stored with
-    their hashes, by which `_held_out` orders them.
-    """
-    record_path = folder / f"part-{number:05}.json"
-    wanted = {"sha256": part.sha256, "tokenizer": words.sha256}
+
+def _stored(folder: Path, path: Path, wanted: Mapping[str, str]) -> dict[str, Any] | None:
+    """The record of a part that is whole, else None."""
     with contextlib.suppress(OSError, ValueError):
-        record = read_object(record_path)
+        record = read_object(path)
         if all(record.get(key) == value for key, value in wanted.items()) and _is_whole(
             folder, record
         ):
             return record
+    return None
+
+
+def _write_part(
+    folder: Path,
+    source: Source,
+    words: ByteTokenizer,
+    number: int,
+    part: Part,
+    items: Iterable[Item],
+) -> dict[str, Any]:
+    """Tokenizes the items of a part; returns what its record says of each split.
+
+    Held-out documents are stored with their hashes, by which `_held_out` orders them.
+    """
     columns: dict[str, _Column] = {split: _Column() for split in SPLITS}
-    batch: list[tuple[str, Item]] = []
-    held, digest = 0, sha256()
-    for index, item in enumerate(source.items(part.first), part.first):
-        if index == part.stop:
-            break
-        digest.update(_mark(item))
-        if item.text is not None:
-            batch.append((split_of(item), item))
-            held += len(item.text)
-        if held >= BATCH:
-            _tokenize(words, batch, columns)
-            batch, held = [], 0
-    _tokenize(words, batch, columns)
+    digest = sha256()
+    for batch in _batches(items):
+        for item in batch:
+            digest.update(_mark(item))
+        try:
+            _tokenize(words, [item for item in batch if item.text is not None], columns)
+        except Refused:
+            _give_up(folder)
+            raise
     if digest.hexdigest() != part.sha256:
+        _give_up(folder)
         raise Stop(f"{source.name}: it was changed while it was read; start again")
     splits = {}
     for split, column in columns.items():
@@ -312,10 +379,7 @@ def _write_part(
         if split in HELD_OUT:
             index_file = folder / f"part-{split}-{number:05}.index"
             write_bytes(index_file, [column.index().tobytes()])
-    record = {**wanted, "splits": splits}
-    write_json(record_path, record)
-    failpoints.reach("preparing part")
-    return record
+    return splits
 
 
 class _Column:
@@ -344,14 +408,26 @@ class _Column:
         )
 
 
-def _tokenize(
-    words: ByteTokenizer, batch: list[tuple[str, Item]], columns: Mapping[str, _Column]
-) -> None:
-    """Adds the tokens of each item of a batch to the column of its split."""
-    encoded = words.encode([item.text or "" for _, item in batch])
-    for (split, item), ids in zip(batch, encoded, strict=True):
+def _batches(items: Iterable[Item]) -> Iterator[list[Item]]:
+    """Items one after the other, of about BATCH bytes together."""
+    batch, held = [], 0
+    for item in items:
+        batch.append(item)
+        held += len(item.text or "")
+        if held >= BATCH:
+            yield batch
+            batch, held = [], 0
+    yield batch
+
+
+def _tokenize(words: ByteTokenizer, batch: list[Item], columns: Mapping[str, _Column]) -> None:
+    """Adds the tokens of each item of a batch to the column of its split. Refused: the tokenizer
+    changes a text.
+    """
+    encoded = words.encode([item.text or "" for item in batch])
+    for item, ids in zip(batch, encoded, strict=True):
         before = [words.separator] if item.begins else []
-        columns[split].add(np.concatenate([np.array(before, words.dtype), ids]), item)
+        columns[split_of(item)].add(np.concatenate([np.array(before, words.dtype), ids]), item)
 
 
 def _is_whole(folder: Path, record: Mapping[str, Any]) -> bool:

@@ -8,7 +8,7 @@ text (lower case, a space in front, unknown words) and are refused at the first 
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -52,11 +52,7 @@ class ByteTokenizer:
         self.sha256 = sha256(content).hexdigest()
         added = self._tokenizer.get_added_tokens_decoder()
         special = {token.content: id for id, token in added.items() if token.special}
-        usual = next((token for token in SEPARATORS if token in special), "")
-        self.separator_token = separator or usual
-        if self.separator_token not in special:
-            problem = f"no special token {separator!r}" if separator else "no usual separator"
-            raise Refused(f"{name}: {problem} for --separator{choices_for(separator, special)}")
+        self.separator_token = separator_token(name, separator, special)
         self.separator = special[self.separator_token]
         self.bytes_of_id = _bytes_of_ids(name, self._tokenizer, content)
         self.bytes_of_id[self.separator] = SEPARATOR
@@ -101,6 +97,17 @@ class ByteTokenizer:
                 f"{self._name}: its tokens spell {spelled[near]!r} for the text {wanted[near]!r}; "
                 "bits per byte need a tokenizer that keeps every byte, such as a byte-level BPE"
             )
+
+
+def separator_token(name: str, separator: str, special: Collection[str]) -> str:
+    """The token before each document: `separator`, or by default the first of SEPARATORS that is
+    among the special tokens of the tokenizer `name`. Refused: there is no such token.
+    """
+    token = separator or next((usual for usual in SEPARATORS if usual in special), "")
+    if token not in special:
+        problem = f"no special token {separator!r}" if separator else "no usual separator"
+        raise Refused(f"{name}: {problem} for --separator{choices_for(separator, special)}")
+    return token
 
 
 def read_tokenizer(path: Path) -> tuple[Any, bytes]:
