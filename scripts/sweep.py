@@ -34,6 +34,7 @@ from posenc_jax.lab.config.searches import Search
 from posenc_jax.lab.config.sweeps import Point, Sweep
 from posenc_jax.lab.hosts.console import say
 from posenc_jax.lab.hosts.exit_status import Interrupted
+from posenc_jax.lab.hosts.signals import STOP_SIGNALS
 from posenc_jax.lab.launch import agents, local, search, skypilot, slices, slurm
 from posenc_jax.lab.report import comparison, terminal
 from posenc_jax.lab.tasks import corpus
@@ -151,15 +152,25 @@ def _run(sweep: Sweep, folder: Path, board: dict[str, local.Status], console: Co
 
 @contextlib.contextmanager
 def _stoppable() -> Iterator[list[str]]:
-    """Ends the block at SIGTERM or Ctrl-C; the list that it yields then has an entry."""
+    """Ends the block at SIGTERM or Ctrl-C; the list that it yields then has an entry.
+
+    Further signals change nothing: the running point is ended in any case.
+    """
     stopped: list[str] = []
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+
+    def stop(number, frame) -> None:
+        if not stopped:
+            stopped.append("stopped")
+            raise KeyboardInterrupt
+
+    before = {number: signal.signal(number, stop) for number in STOP_SIGNALS}
     try:
         yield stopped
     except KeyboardInterrupt:
-        stopped.append("stopped")
+        pass
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _cropped(line: str, console: Console) -> Text:
