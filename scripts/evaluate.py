@@ -56,7 +56,10 @@ def _task_fields(arguments: list[str]) -> dict[str, Any]:
     fields = overrides(arguments)
     for field in fields:
         if not field.startswith("task."):
-            reason = "an evaluation changes fields of the task alone, by --config.task.FIELD=VALUE"
+            reason = (
+                "an evaluation changes fields of the task alone, by --config.task.FIELD=VALUE; "
+            )
+            reason += "other methods read the weights by --encodings, other lengths by --lengths"
             raise FieldError(f"--config.{field}", reason)
     return {field.removeprefix("task."): value for field, value in fields.items()}
 

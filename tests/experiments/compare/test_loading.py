@@ -17,7 +17,8 @@ import experiments
 from configs import common
 from experiments.compare import loading
 from experiments.compare.fields import Config
-from posenc_jax import full, lab
+from experiments.compare.length_extrapolation import config as length_extrapolation
+from posenc_jax import chain, full, lab, make
 from posenc_jax.lab import runs
 from posenc_jax.lab.hosts import failpoints
 from posenc_jax.lab.hosts.exit_status import Refused
@@ -173,6 +174,37 @@ def test_weights_are_evaluated_on_another_task_of_the_same_symbols(run):
 def test_a_task_of_other_symbols_is_told_by_their_number(run):
     with pytest.raises(Refused, match=r"^config.task.name: 'copy' has 10 symbols; .* know 9: use"):
         lab.evaluate(run, task={"alphabet": 5})
+
+
+def test_a_learned_table_is_read_past_its_end_as_the_message_says(tmp_path):
+    """Clamped to the trained window: the rows after it were never trained."""
+    folder = tmp_path / "run"
+    config = tiny(encoding={"name": "learned"}).to_dict() | {"seeds": 1}
+    experiments.prepare(config, str(folder))()
+    with pytest.raises(FieldError) as error:
+        lab.evaluate(folder, (4, 300))
+    assert str(error.value) == (
+        "config.eval.lengths: 602 is past what learned reaches, 512; shorten it, or read its "
+        "weights as clamped+learned or interpolated+learned, by eval.variants or --encodings"
+    )
+    stored = lab.evaluate(folder, (4, 300), ("clamped+learned", "interpolated+learned"))
+    trained = values(runs.read(folder).records, length=4)
+    here = values(stored.records, length=4, encoding="clamped+learned")
+    assert [*here.values()] == [*trained.values()]
+    assert len(values(stored.records, length=300)) == 2 * len(trained)
+
+    for stated in ({}, {"length": 600}):
+        whole = experiments.check(config | {"encoding": {"name": "learned", **stated}})
+        assert isinstance(whole, length_extrapolation.Config)
+        learned = make("learned", **{"length": 512} | stated)
+        wanted = {
+            "clamped+learned": chain(make("clamped", length=10), learned),
+            "interpolated+learned": chain(make("interpolated", length=10), learned),
+            "learned+alibi": chain(learned, make("alibi")),
+        }
+        for label, encoding in wanted.items():
+            assert length_extrapolation.variant(whole, "learned", label, 300) == encoding
+            assert make(label, length=10) != encoding, "control"
 
 
 @pytest.mark.parametrize(
