@@ -23,6 +23,7 @@ from experiments import job
 from experiments.compare import loading
 from experiments.sweep_file import overrides
 from posenc_jax.lab.hosts.console import say
+from posenc_jax.lab.runs import source
 from posenc_jax.options import FieldError
 
 
@@ -48,6 +49,9 @@ def main(arguments: list[str] | None = None) -> int:
     except ValueError as error:
         say(f"error: {error}", sys.stderr)
         return 2
+    step = config["start"]["step"]
+    if flags.step is None and step < source.stored_config(flags.run)[0]["train"]["steps"]:
+        sys.argv.append(f"--step={step}")  # the command that the page shows: soon there is another
     return job.run(config, str(workdir), named=True)
 
 

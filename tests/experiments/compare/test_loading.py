@@ -306,6 +306,32 @@ def test_a_run_that_was_killed_is_evaluated_at_its_newest_step_and_says_so(
     assert "the training has not ended" not in capsys.readouterr().out, "control"
 
 
+def test_the_page_of_an_unfinished_run_says_at_which_step_it_was_evaluated(tmp_path, monkeypatch):
+    """And its command evaluates that step again. The control is the finished run."""
+    folder = tmp_path / "run"
+    config = tiny(checkpoint={"seconds": 0.0}).to_dict()
+    killed_at(monkeypatch, "training", 2, config, folder)
+    monkeypatch.setattr(evaluate.job, "run", lambda *given, **how: _run(*given))
+
+    def page(name: str) -> str:
+        monkeypatch.setattr(sys, "argv", ["scripts/evaluate.py", str(folder)])
+        assert evaluate.main() == 0
+        return (folder / "evaluations" / name / "report.html").read_text()
+
+    unfinished = page("step2")
+    assert "rope · trained at length 4 · 2 seeds · weights after 2 of 4 steps · " in unfinished
+    assert f"evaluate.py {folder} --step=2</code>" in unfinished
+    _run(config, str(folder))
+    finished = page("again")
+    assert "weights after" not in finished, "control"
+    assert "--step" not in finished.partition("Configuration and machine")[0], "control"
+
+
+def _run(config, workdir) -> int:
+    experiments.prepare(config, workdir)()
+    return 0
+
+
 def test_a_run_that_was_killed_before_its_first_checkpoint_is_one_line(
     tmp_path, monkeypatch, capsys
 ):
