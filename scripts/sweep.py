@@ -157,17 +157,18 @@ def _stoppable() -> Iterator[list[str]]:
     Further signals change nothing: the running point is ended in any case.
     """
     stopped: list[str] = []
+    ignore = lambda number, frame: None
 
     def stop(number, frame) -> None:
-        if not stopped:
-            stopped.append("stopped")
-            raise KeyboardInterrupt
+        for name in STOP_SIGNALS:
+            signal.signal(name, ignore)
+        raise KeyboardInterrupt
 
     before = {number: signal.signal(number, stop) for number in STOP_SIGNALS}
     try:
         yield stopped
     except KeyboardInterrupt:
-        pass
+        stopped.append("stopped")
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
