@@ -28,6 +28,7 @@ from typing import NamedTuple
 sys.path.insert(0, str(Path(__file__).parents[1]))  # the package need not be installed
 
 from posenc_jax.lab.hosts.devices import cores
+from posenc_jax.lab.hosts.exit_status import one_line
 from posenc_jax.lab.hosts.files import write_json
 from posenc_jax.lab.report.markdown import replace_between
 
@@ -55,6 +56,7 @@ def parsed_flags() -> argparse.ArgumentParser:
     return flags
 
 
+@one_line
 def main(variants: Sequence[str] = ()) -> int:
     """Returns the exit status; see the module's docstring."""
     if (load := os.getloadavg()[0]) >= LOAD:

@@ -15,6 +15,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # the package need not be installed
 
+from posenc_jax.lab.hosts.exit_status import one_line
 from posenc_jax.lab.report.markdown import replace_between
 from scripts import bench
 from scripts.gpu.page import parts
@@ -174,6 +175,7 @@ def parsed_flags() -> argparse.ArgumentParser:
     )
 
 
+@one_line
 def main() -> None:
     """Writes the tables."""
     raw = [json.loads((ROOT / "results" / f"{name}.json").read_text("utf-8"))
@@ -187,4 +189,4 @@ def main() -> None:
 
 if __name__ == "__main__":
     parsed_flags().parse_args()
-    main()
+    sys.exit(main())

@@ -33,7 +33,7 @@ from posenc_jax.lab.config import searches, sweeps
 from posenc_jax.lab.config.searches import Search
 from posenc_jax.lab.config.sweeps import Point, Sweep
 from posenc_jax.lab.hosts.console import say
-from posenc_jax.lab.hosts.exit_status import Interrupted
+from posenc_jax.lab.hosts.exit_status import Interrupted, one_line
 from posenc_jax.lab.hosts.signals import STOP_SIGNALS
 from posenc_jax.lab.launch import agents, local, search, skypilot, slices, slurm
 from posenc_jax.lab.report import comparison, terminal
@@ -43,6 +43,7 @@ from posenc_jax.options import choices_for
 ROOT = Path(__file__).parents[1]
 
 
+@one_line
 def main(arguments: list[str] | None = None) -> int:
     """Returns the exit status; see the module's docstring."""
     parser = argparse.ArgumentParser(
