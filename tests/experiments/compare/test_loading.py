@@ -4,6 +4,7 @@ import hashlib
 import importlib
 import json
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -171,9 +172,14 @@ def test_weights_are_evaluated_on_another_task_of_the_same_symbols(run):
     assert hashes(run) == before
 
 
-def test_a_task_of_other_symbols_is_told_by_their_number(run):
+def test_a_task_of_other_symbols_is_told_by_their_number_and_leaves_nothing(run, tmp_path):
+    folder = shutil.copytree(run, tmp_path / "run", ignore=lambda *_: ["evaluations"])
+    before = sorted(path.name for path in folder.iterdir())
     with pytest.raises(Refused, match=r"^config.task.name: 'copy' has 10 symbols; .* know 9: use"):
-        lab.evaluate(run, task={"alphabet": 5})
+        lab.evaluate(folder, task={"alphabet": 5})
+    assert sorted(path.name for path in folder.iterdir()) == before
+    lab.evaluate(folder, task={"alphabet": 4})
+    assert sorted(path.name for path in folder.iterdir()) == sorted([*before, "evaluations"])
 
 
 def test_a_learned_table_is_read_past_its_end_as_the_message_says(tmp_path):
