@@ -119,8 +119,9 @@ def table(times: dict) -> str:
         lines.append(f"| `configs/{name}.py{colon}{argument}` | {seconds:.0f} |")
     values_of = lambda field: sorted({time[field] for time in times.values()})
     count, jax = (", ".join(map(str, values_of(field))) for field in ("cores", "jax"))
+    cores = f"{count} free core{'s' * (count != '1')}"
     return "\n".join([
-        *lines, "", f"On {count} free cores, JAX {jax}, nothing compiled before; "
+        *lines, "", f"On {cores}, JAX {jax}, nothing compiled before; "
         f"{' to '.join(dict.fromkeys((values_of('date')[0], values_of('date')[-1])))}, "
         "[raw numbers](../results/times.json)."
     ])  # fmt: skip

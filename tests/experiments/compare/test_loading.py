@@ -302,6 +302,8 @@ def test_a_run_that_was_killed_is_evaluated_at_its_newest_step_and_says_so(
     both = lab.evaluate(folder)
     assert capsys.readouterr().out.startswith(f"{folder}: no checkpoint at step 4 of alibi, left")
     assert {record["labels"]["encoding"] for record in both.records} == {"rope"}
+    loading.evaluation(folder, encodings=("rope",))
+    assert "left out" not in capsys.readouterr().out, "rope alone was asked for"
     assert lab.load(folder, "alibi").step == 2
     assert capsys.readouterr().out == said
     assert lab.load(folder, "alibi", step=2).step == 2
