@@ -22,11 +22,16 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+sys.path.insert(0, str(Path(__file__).parents[1]))  # the package need not be installed
+
+if __name__ == "__main__":
+    from scripts import while_loading
+
+    while_loading.end_if_interrupted()
+
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
-
-sys.path.insert(0, str(Path(__file__).parents[1]))  # the package need not be installed
 
 from experiments.sweep_file import checked, overrides, read
 from posenc_jax.lab.config import searches, sweeps
