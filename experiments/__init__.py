@@ -174,7 +174,8 @@ def _header(config: schema.ExperimentConfig, workdir: str) -> str:
     machine = environment()
     count = f"{config.seeds} seed{'s' * (config.seeds > 1)}"
     devices = f"{machine['devices']} x {machine['device']}"
-    return f"{config.experiment}: {count} on {devices}, {machine['cpus']} cores; folder {workdir}"
+    cores = f"{machine['cpus']} core{'s' * (machine['cpus'] > 1)}"
+    return f"{config.experiment}: {count} on {devices}, {cores}; folder {workdir}"
 
 
 def _say_finished(config: schema.ExperimentConfig, workdir: str) -> None:

@@ -57,15 +57,31 @@ def groups(field: str | Sequence[str | int], name: str, task: schema.TaskConfig)
             )
 
 
-def reach(field: str, name: str, options: Mapping[str, Any], length: int) -> None:
-    """FieldError: the method has fewer positions than there are tokens."""
+def reach(
+    field: str, name: str, options: Mapping[str, Any], length: int, variants: bool = False
+) -> None:
+    """FieldError: the method has fewer positions than there are tokens.
+
+    variants: whether its weights can be read under other methods, by `eval.variants`.
+    """
     most = encodings.reach(name, **options)
-    if most is not None and length > most:
-        raise FieldError(
-            field,
-            f"{length} is past what {name} reaches, {most}; shorten it, or let the method clamp or "
-            "interpolate if it has the option `beyond`",
-        )
+    if most is None or length <= most:
+        return
+    ways = ["shorten it"]
+    further = [f"{mover}+{name}" for mover in ("clamped", "interpolated")]
+    if variants and (fit := [other for other in further if _reads_all(other, options)]):
+        ways.append(f"read its weights as {' or '.join(fit)}, by eval.variants or --encodings")
+    elif any("beyond" in part.options for part in encodings.cards(name)):
+        ways.append("set encoding.beyond to 'clamp' or 'interpolate'")
+    raise FieldError(field, f"{length} is past what {name} reaches, {most}; {', or '.join(ways)}")
+
+
+def _reads_all(name: str, options: Mapping[str, Any]) -> bool:
+    """Whether there is such a chain with these options, and it reads sequences of any length."""
+    try:
+        return encodings.reach(name, **encodings.taken_by(name, options)) is None
+    except FieldError:
+        return False
 
 
 def training(field: str, name: str, options: Mapping[str, Any], length: int) -> None:

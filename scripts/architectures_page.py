@@ -19,6 +19,7 @@ from posenc_jax import Encoding, parts_from_huggingface
 from posenc_jax.huggingface.reading import row_of
 from posenc_jax.huggingface.rows import Answer, Parts, Seq2Seq
 from posenc_jax.huggingface.types import ROWS
+from posenc_jax.lab.hosts.exit_status import one_line
 
 ROOT = pathlib.Path(__file__).parents[1]
 FROZEN = ROOT / "tests" / "goldens" / "huggingface"
@@ -261,6 +262,7 @@ def parsed_flags() -> argparse.ArgumentParser:
     )
 
 
+@one_line
 def main() -> None:
     before = PAGE.read_text().split(MARK)[0]
     PAGE.write_text(before + MARK + "\n" + page())
@@ -268,4 +270,4 @@ def main() -> None:
 
 if __name__ == "__main__":
     parsed_flags().parse_args()
-    main()
+    sys.exit(main())

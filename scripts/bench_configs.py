@@ -28,6 +28,7 @@ from typing import NamedTuple
 sys.path.insert(0, str(Path(__file__).parents[1]))  # the package need not be installed
 
 from posenc_jax.lab.hosts.devices import cores
+from posenc_jax.lab.hosts.exit_status import one_line
 from posenc_jax.lab.hosts.files import write_json
 from posenc_jax.lab.report.markdown import replace_between
 
@@ -55,6 +56,7 @@ def parsed_flags() -> argparse.ArgumentParser:
     return flags
 
 
+@one_line
 def main(variants: Sequence[str] = ()) -> int:
     """Returns the exit status; see the module's docstring."""
     if (load := os.getloadavg()[0]) >= LOAD:
@@ -117,8 +119,9 @@ def table(times: dict) -> str:
         lines.append(f"| `configs/{name}.py{colon}{argument}` | {seconds:.0f} |")
     values_of = lambda field: sorted({time[field] for time in times.values()})
     count, jax = (", ".join(map(str, values_of(field))) for field in ("cores", "jax"))
+    cores = f"{count} free core{'s' * (count != '1')}"
     return "\n".join([
-        *lines, "", f"On {count} free cores, JAX {jax}, nothing compiled before; "
+        *lines, "", f"On {cores}, JAX {jax}, nothing compiled before; "
         f"{' to '.join(dict.fromkeys((values_of('date')[0], values_of('date')[-1])))}, "
         "[raw numbers](../results/times.json)."
     ])  # fmt: skip

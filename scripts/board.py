@@ -36,7 +36,7 @@ from experiments.board.leaderboard.other_settings import (
 from experiments.board.leaderboard.rates_tried import program, tried
 from experiments.board.leaderboard.task_table import by_task
 from posenc_jax.lab import runs
-from posenc_jax.lab.hosts.exit_status import first_line
+from posenc_jax.lab.hosts.exit_status import first_line, one_line
 from posenc_jax.lab.runs import StoredRun
 from posenc_jax.lab.runs.archive import pack
 from scripts import experiment_page, sweep
@@ -190,6 +190,7 @@ def parsed_flags() -> argparse.ArgumentParser:
     return flags
 
 
+@one_line
 def main(arguments: list[str]) -> int:
     """Returns the exit status of the sweep."""
     parser = parsed_flags()

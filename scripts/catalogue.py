@@ -18,10 +18,13 @@ import jax
 
 from posenc_jax.encodings import CATALOG, card
 from posenc_jax.lab.gallery import store
+from posenc_jax.lab.hosts.exit_status import one_line
+from posenc_jax.lab.hosts.files import check_writable
 
 ARCHIVE = Path(__file__).parents[1] / "results" / "catalogue.tar.xz"
 
 
+@one_line
 def main(arguments: list[str] | None = None) -> int:
     """Returns the exit status: 0, or 2 if a name is refused."""
     parser = argparse.ArgumentParser(
@@ -33,6 +36,7 @@ def main(arguments: list[str] | None = None) -> int:
     jax.config.update("jax_platforms", "cpu")
     try:
         names = [card(name).name for name in flags.names or CATALOG]
+        check_writable(flags.out.parent)
     except ValueError as error:
         print(error, file=sys.stderr)
         return 2

@@ -31,6 +31,7 @@ from experiments.invariance.both_pages import is_released
 from experiments.invariance.padding_leakage import page as padding
 from experiments.pretrained import page as pretrained
 from posenc_jax.lab import runs
+from posenc_jax.lab.hosts.exit_status import one_line
 from posenc_jax.lab.report import summaries
 from posenc_jax.lab.report.formats import counted
 from posenc_jax.lab.runs import StoredRun
@@ -259,6 +260,7 @@ def parsed_flags() -> argparse.ArgumentParser:
     )
 
 
+@one_line
 def main() -> None:
     """Writes the page."""
     path = ROOT / "docs" / "choosing.md"
@@ -268,4 +270,4 @@ def main() -> None:
 
 if __name__ == "__main__":
     parsed_flags().parse_args()
-    main()
+    sys.exit(main())

@@ -21,10 +21,12 @@ from experiments.claims.entries import load
 from experiments.claims.page import banner, publish
 from experiments.claims.register import LEDGER
 from posenc_jax.lab import runs
+from posenc_jax.lab.hosts.exit_status import one_line
 
 ROOT = Path(__file__).parents[1]
 
 
+@one_line
 def main(arguments: list[str] | None = None) -> int:
     """Returns the exit status: 0, or 2 if a folder is refused."""
     parser = argparse.ArgumentParser(

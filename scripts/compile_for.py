@@ -38,6 +38,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))  # the package need not be in
 from posenc_jax.lab.hosts import chips
 from posenc_jax.lab.hosts.chips import COMPILED
 from posenc_jax.lab.hosts.files import write_text
+from posenc_jax.lab.report.formats import counted
 from posenc_jax.lab.report.markdown import replace_between
 
 ROOT = Path(__file__).parents[1]
@@ -130,7 +131,8 @@ def mosaic_kernels(said: str) -> dict[str, list[int]]:
 def versions(chip: str) -> dict[str, str]:
     """Returns the compiler's versions, the date and the machine."""
     packages = {name: importlib.metadata.version(name) for name in COMPILED[chip].packages}
-    machine = f"{os.cpu_count()} cores, {platform.machine()}, Python {platform.python_version()}"
+    cores = counted(os.cpu_count() or 1, "core")
+    machine = f"{cores}, {platform.machine()}, Python {platform.python_version()}"
     return {**packages, "date": str(datetime.date.today()), "machine": machine}
 
 

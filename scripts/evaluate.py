@@ -19,10 +19,16 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # the package need not be installed
 
+if __name__ == "__main__":
+    from scripts import while_loading
+
+    while_loading.end_if_interrupted()
+
 from experiments import job
 from experiments.compare import loading
 from experiments.sweep_file import overrides
 from posenc_jax.lab.hosts.console import say
+from posenc_jax.lab.runs import source
 from posenc_jax.options import FieldError
 
 
@@ -48,6 +54,9 @@ def main(arguments: list[str] | None = None) -> int:
     except ValueError as error:
         say(f"error: {error}", sys.stderr)
         return 2
+    step = config["start"]["step"]
+    if flags.step is None and step < source.stored_config(flags.run)[0]["train"]["steps"]:
+        sys.argv.append(f"--step={step}")  # the command that the page shows: soon there is another
     return job.run(config, str(workdir), named=True)
 
 
@@ -56,7 +65,10 @@ def _task_fields(arguments: list[str]) -> dict[str, Any]:
     fields = overrides(arguments)
     for field in fields:
         if not field.startswith("task."):
-            reason = "an evaluation changes fields of the task alone, by --config.task.FIELD=VALUE"
+            reason = (
+                "an evaluation changes fields of the task alone, by --config.task.FIELD=VALUE; "
+            )
+            reason += "other methods read the weights by --encodings, other lengths by --lengths"
             raise FieldError(f"--config.{field}", reason)
     return {field.removeprefix("task."): value for field, value in fields.items()}
 

@@ -19,6 +19,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))  # the package need not be in
 
 import experiments
 from posenc_jax.lab import runs
+from posenc_jax.lab.hosts.exit_status import one_line
 from posenc_jax.lab.report import comparison, document
 from posenc_jax.lab.report.formats import counted
 from posenc_jax.lab.report.markdown import replace_between
@@ -27,6 +28,7 @@ MARKS = "<!-- runs of {}: python scripts/experiment_page.py -->", "<!-- end of r
 ROOT = Path(__file__).parents[1]
 
 
+@one_line
 def main(arguments: list[str] | None = None) -> int:
     """Returns the exit status: 0, or 2 if a folder or an archive is refused."""
     parser = argparse.ArgumentParser(

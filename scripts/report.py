@@ -21,10 +21,12 @@ sys.path.insert(0, str(Path(__file__).parents[1]))  # the package need not be in
 import experiments
 from experiments.compare.length_extrapolation import attention
 from posenc_jax.lab import runs
+from posenc_jax.lab.hosts.exit_status import one_line
 from posenc_jax.lab.report import comparison
 from posenc_jax.lab.report.formats import counted
 
 
+@one_line
 def main(arguments: list[str] | None = None) -> int:
     """Returns the exit status: 0, or 2 if a folder is refused."""
     parser = argparse.ArgumentParser(

@@ -15,6 +15,8 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # the package need not be installed
 
+from posenc_jax.lab.hosts.exit_status import one_line
+from posenc_jax.lab.report.formats import counted
 from posenc_jax.lab.report.markdown import replace_between
 from scripts import bench
 from scripts.gpu.page import parts
@@ -63,7 +65,8 @@ def processors(cpu: Mapping[str, Any], gpu: Mapping[str, Any]) -> str:
 def _machines(cpu: Mapping[str, Any], beginning: str) -> list[str]:
     """Returns the processor, cores and date of contests, for each of them."""
     machines = [where for name, where in cpu["machines"].items() if name.startswith(beginning)]
-    return [f"{where['cpu']}, {where['cores']} cores, {where['date']}" for where in machines]
+    cores = lambda where: counted(where["cores"], "core")
+    return [f"{where['cpu']}, {cores(where)}, {where['date']}" for where in machines]
 
 
 def _fastest(results: Mapping[str, Any]) -> tuple[str, list[float]]:
@@ -174,6 +177,7 @@ def parsed_flags() -> argparse.ArgumentParser:
     )
 
 
+@one_line
 def main() -> None:
     """Writes the tables."""
     raw = [json.loads((ROOT / "results" / f"{name}.json").read_text("utf-8"))
@@ -187,4 +191,4 @@ def main() -> None:
 
 if __name__ == "__main__":
     parsed_flags().parse_args()
-    main()
+    sys.exit(main())

@@ -22,18 +22,24 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+sys.path.insert(0, str(Path(__file__).parents[1]))  # the package need not be installed
+
+if __name__ == "__main__":
+    from scripts import while_loading
+
+    while_loading.end_if_interrupted()
+
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
-
-sys.path.insert(0, str(Path(__file__).parents[1]))  # the package need not be installed
 
 from experiments.sweep_file import checked, overrides, read
 from posenc_jax.lab.config import searches, sweeps
 from posenc_jax.lab.config.searches import Search
 from posenc_jax.lab.config.sweeps import Point, Sweep
 from posenc_jax.lab.hosts.console import say
-from posenc_jax.lab.hosts.exit_status import Interrupted
+from posenc_jax.lab.hosts.exit_status import Interrupted, one_line
+from posenc_jax.lab.hosts.signals import STOP_SIGNALS
 from posenc_jax.lab.launch import agents, local, search, skypilot, slices, slurm
 from posenc_jax.lab.report import comparison, terminal
 from posenc_jax.lab.tasks import corpus
@@ -42,6 +48,7 @@ from posenc_jax.options import choices_for
 ROOT = Path(__file__).parents[1]
 
 
+@one_line
 def main(arguments: list[str] | None = None) -> int:
     """Returns the exit status; see the module's docstring."""
     parser = argparse.ArgumentParser(
@@ -151,15 +158,26 @@ def _run(sweep: Sweep, folder: Path, board: dict[str, local.Status], console: Co
 
 @contextlib.contextmanager
 def _stoppable() -> Iterator[list[str]]:
-    """Ends the block at SIGTERM or Ctrl-C; the list that it yields then has an entry."""
+    """Ends the block at SIGTERM or Ctrl-C; the list that it yields then has an entry.
+
+    Further signals change nothing: the running point is ended in any case.
+    """
     stopped: list[str] = []
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    ignore = lambda number, frame: None
+
+    def stop(number, frame) -> None:
+        for name in STOP_SIGNALS:
+            signal.signal(name, ignore)
+        raise KeyboardInterrupt
+
+    before = {number: signal.signal(number, stop) for number in STOP_SIGNALS}
     try:
         yield stopped
     except KeyboardInterrupt:
         stopped.append("stopped")
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _cropped(line: str, console: Console) -> Text:

@@ -173,7 +173,7 @@ def evaluation(
     if encodings and len(chosen) > 1:
         reason = f"{run} trained {', '.join(chosen)}; choose whose weights {encodings[0]} reads"
         raise FieldError("encoding", reason)
-    if left := [n for n in trained if n not in chosen and not encoding]:
+    if left := [n for n in trained if n not in chosen and not encoding and not encodings]:
         say(f"{run}: no checkpoint at step {done} of {', '.join(left)}, left out")
     if step is None and _say_unfinished(before, f"{run}, {', '.join(chosen)} at step {done}", done):
         step = done  # the finished run can be evaluated beside it

@@ -332,6 +332,8 @@ def _recorded(config: schema.TrainedConfig, row: Any, run: runs.Run) -> Source:
         reason = f"{name} started from {before}, not {checkpoint.sha256}; bring that back"
         raise Refused(f"workdir: {path}: {reason}, or choose another folder")
     entry = {**checkpoint._asdict(), "run": str(checkpoint.run.resolve())}
+    if checkpoint.stage:
+        entry["steps"] = _stored(checkpoint.run).train.steps
     entries[name] = {"what": config.start.what, **entry}
     if processes.is_first():
         write_json(path, entries)

@@ -262,3 +262,12 @@ def test_writes_that_end_after_a_failed_one_print_nothing():
     for error in (RuntimeError("Event loop is closed"), RuntimeError("x"), ValueError("y")):
         hook(type(error), error, None)
     assert printed == ["x", "y"]
+
+
+@pytest.mark.parametrize(("cpus", "said"), [(1, "1 x cpu, 1 core;"), (2, "1 x cpu, 2 cores;")])
+def test_the_header_counts_the_cores(cpus, said, monkeypatch):
+    machine = {"devices": 1, "device": "cpu", "cpus": cpus}
+    module = importlib.import_module("posenc_jax.lab.runs.environment")
+    monkeypatch.setattr(module, "environment", lambda: machine)
+    config = experiments.check(rope_extrap.get_config("quick").to_dict())
+    assert said in experiments._header(config, "runs/a")

@@ -117,7 +117,8 @@ def _gains(summary: LengthSummary, names: Sequence[str]) -> list[str]:
             half = "" if gain.half is None else f" ±{gain.half:.3f}"
             parts.append(f"{grid} less {flat} {gain.mean:+.3f}{half}")
         lines.append(f"{_grid(size)}, {view}: {'; '.join(parts)}.")
-    lines[-1] += f" Paired by seed, intervals at 95% for all {count} differences together."
+    together = f" for all {count} differences together" * (count > 1)
+    lines[-1] += f" Paired by seed, intervals at 95%{together}."
     return lines
 
 

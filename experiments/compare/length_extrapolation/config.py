@@ -7,6 +7,7 @@ from typing import Any
 from experiments import config_checks
 from experiments.compare import fields
 from posenc_jax import encodings
+from posenc_jax.combinators import chain
 from posenc_jax.encoding import Encoding
 from posenc_jax.lab import tasks
 from posenc_jax.lab.config import schema
@@ -30,17 +31,44 @@ def variants(config: Config, name: str, length: int) -> Iterator[tuple[str, Enco
 
 
 def variant(config: Config, name: str, label: str, length: int) -> Encoding:
-    """The encoding `label` for the weights trained with `name`, evaluated at one length."""
-    return encodings.make(label, **_variant_options(config, name, label, length))
+    """The encoding `label` for the weights trained with `name`, evaluated at one length.
+
+    FieldError: there is no such encoding, or its parts do not compose.
+    """
+    encodings.make(label, **_shared_options(config, name, label, length))
+    options = _part_options(config, name, label, length)
+    parts = [encodings.make(part, **options[part]) for part in label.split("+")]
+    return parts[0] if len(parts) == 1 else chain(*parts)
 
 
-def _variant_options(config: Config, name: str, label: str, length: int) -> dict[str, Any]:
+def _part_options(config: Config, name: str, label: str, length: int) -> dict[str, dict[str, Any]]:
+    """The options of each part of `label`. A part of `name` keeps those that it was trained with,
+    such as the length of its table; one that moves positions, such as `clamped`, has the length of
+    the trained window.
+    """
     extension = {}
     if label != name:
         tokens = tasks.check(config.task.name, **config.task.options).width
         trained, tested = tokens(config.train.length), tokens(length)
         extension = {"factor": max(1.0, tested / trained), "length": trained}
-    return fields.options_of(config, label, others=extension)
+    others = fields.options_of(config, label, others=extension)
+    trained_options = fields.options_of(config, name)
+    options = {}
+    for part in label.split("+"):
+        moves = encodings.cards(part)[0].kind == "positions"
+        untrained = others | extension if moves else others
+        chosen = trained_options if part in name.split("+") else untrained
+        options[part] = encodings.taken_by(part, chosen)
+    return options
+
+
+def _shared_options(config: Config, name: str, label: str, length: int) -> dict[str, Any]:
+    """The options of `label` where each goes to every part that takes it: those of a trained part
+    before those of others.
+    """
+    options = _part_options(config, name, label, length)
+    trained_last = sorted(options, key=lambda part: part in name.split("+"))
+    return {option: value for part in trained_last for option, value in options[part].items()}
 
 
 def check(config: Config) -> None:
@@ -62,8 +90,8 @@ def check(config: Config) -> None:
         config_checks.training("train.length", name, options, width(config.train.length))
         labels = config.eval.variants or (name,)
         for length, label in itertools.product(config.eval.lengths, labels):
-            options = _variant_options(config, name, label, length)
-            config_checks.reach("eval.lengths", label, options, width(length))
+            options = _shared_options(config, name, label, length)
+            config_checks.reach("eval.lengths", label, options, width(length), variants=True)
 
 
 def _check_method(config: Config, name: str, encoding: Encoding, field: str = "") -> None:

@@ -150,10 +150,10 @@ def _text(summary: Mapping) -> list[str | Grid]:
         gaps = {n: paired(text["nope"].seeds, text[n].seeds, len(others)) for n in others}
         worse = [n for n, gap in gaps.items() if gap.sign > 0]
         means = [gap.mean for gap in gaps.values()]
+        together = f"all {len(others)} comparisons together " * (len(others) > 1)
         parts.append(
             f"Without positions a hidden byte costs {formats.span(min(means), max(means), 2)} bits "
-            f"more than with them. {_clear(worse)} (paired by seed, all {len(others)} comparisons "
-            "together at 95%)."
+            f"more than with them. {_clear(worse)} (paired by seed, {together}at 95%)."
         )
     caption = (
         "Bits for each hidden byte, mean ± half of a 95% t interval over seeds; unigram: "

@@ -3,11 +3,12 @@
 import json
 import os
 import re
+import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from posenc_jax.lab.hosts.exit_status import NotWritten, Refused
+from posenc_jax.lab.hosts.exit_status import FULL, NotWritten, Refused
 
 
 def write_json(path: Path, content: Mapping | Sequence) -> None:
@@ -58,6 +59,18 @@ def write_bytes(path: Path, blocks: Iterable[bytes]) -> None:
         part.replace(path)
     except OSError as error:
         raise NotWritten(f"{path}: {error.strerror}") from error
+
+
+def check_writable(folder: Path) -> None:
+    """Raises Refused if no file can be made in a folder, or in its nearest existing parent; a full
+    disk is not refused, since it may have room later.
+    """
+    there = next(parent for parent in (folder, *folder.absolute().parents) if parent.exists())
+    try:
+        tempfile.TemporaryFile(dir=there).close()
+    except OSError as error:
+        if error.errno not in FULL:
+            raise Refused(f"workdir: {folder}: {error.strerror}") from None
 
 
 def expanded(path: str) -> Path:

@@ -2,8 +2,10 @@
 
 The first signal sets a flag, which the run checks between chunks of steps, between evaluations and
 after saves. While a program compiles the run cannot check it; a thread then ends the process after
-GRACE seconds or at a second signal, and the newest checkpoint on disk counts. With several
-processes a signal to one is enough: all check at the same moments and stop together.
+GRACE seconds or at a second signal, and the newest checkpoint on disk counts. A signal that comes
+again within REPEATED seconds is the first one: GNU `timeout` sends it to its child, and to the
+group of processes that the child is in. With several processes a signal to one is enough: all check
+at the same moments and stop together.
 """
 
 import multiprocessing
@@ -11,11 +13,12 @@ import os
 import select
 import signal
 import threading
+import time
 
 from posenc_jax.lab.hosts import processes
 from posenc_jax.lab.hosts.exit_status import Interrupted
 
-GRACE = 8.0  # seconds
+GRACE, REPEATED = 8.0, 1.0  # seconds
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 _stop_event = threading.Event()
@@ -72,7 +75,11 @@ def _watch(reading: int) -> None:
         pass
     _say(f"{signal.Signals(number).name}: leaving within {GRACE:.0f} s, at once if it comes again")
     _stop_event.set()
-    select.select([reading], [], [], GRACE)
+    began, again = time.monotonic(), False
+    while not again and (left := began + GRACE - time.monotonic()) > 0:
+        if select.select([reading], [], [], left)[0]:
+            is_stop = os.read(reading, 1)[0] in STOP_SIGNALS
+            again = is_stop and time.monotonic() - began > REPEATED
     _say("leaving without waiting; start it again to go on from the newest checkpoint")
     os._exit(Interrupted.status)
 

@@ -7,6 +7,7 @@ from rich.console import Console
 
 from posenc_jax.lab import runs
 from posenc_jax.lab.hosts.console import say
+from posenc_jax.lab.hosts.files import check_writable
 from posenc_jax.lab.report.sections import Grid, Picture, Section
 from posenc_jax.lab.report.summaries import summarise
 
@@ -31,13 +32,15 @@ def show(
       reference: the encoding that others are compared with; "": the first.
 
     Raises:
-      ValueError: the folder holds no finished run, or none of the reference.
+      ValueError: the folder holds no finished run, or none of the reference, or it cannot be
+        written to.
     """
     # They import Matplotlib, which takes a fifth of a run's start.
     from posenc_jax.lab.report import length_table, profile, speed, tables, terminal, webpage
 
     run, console = runs.read(workdir), console or Console()
     run = run.compared_with(reference) if reference else run
+    check_writable(run.path)
     lead, shown = (sections or length_table.page)(run)
     shown = [*shown, *speed.sections(run), *profile.sections(run.path)]
     for section in shown:

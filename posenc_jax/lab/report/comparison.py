@@ -31,6 +31,8 @@ HERE = Path(__file__).parent
 SCRIPTS = ("elements.js", "chart.js", "comparison.js")
 RAW = ("report.html", "config.json", "metrics.jsonl", "summary.json")
 IGNORED = ("wandb", "seeds", "first_seed")  # parts of a config that do not tell lines apart
+START = "start."  # fields of a config that say where a training started
+WORDS = ("run", "step")  # of the page itself, so no short names of fields
 TRAINING = {"valid": "validation loss", **curves.BELOW}  # besides the training loss
 NAMED = 3  # encodings that a title lists
 POINTS, DIGITS = 200, 6  # of a training curve; of a number on the page
@@ -169,7 +171,7 @@ def merge(runs: Sequence[StoredRun], names: Sequence[str]) -> dict[str, Any]:
       runs: finished runs; a run without a table by length is only listed.
       names: a different name for each run.
     """
-    configs = [dotted(run.config) for run in runs]
+    configs = _with_short_paths([dotted(run.config) for run in runs])
     fields = differing(configs)
     shown_lines = lines(runs, names, configs, fields)
     names_by_length = list(dict.fromkeys(name for line in shown_lines for name in _metrics(line)))
@@ -223,6 +225,26 @@ def differing(configs: Sequence[Mapping[str, Any]]) -> list[str]:
     ]
 
 
+def _with_short_paths(configs: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Returns the configs with the shortest ends of `start.run` that are all different."""
+    field = f"{START}run"
+    paths = list(dict.fromkeys(config[field] for config in configs if config.get(field)))
+    ends = dict(zip(paths, names(list(map(Path, paths))), strict=True)) if paths else {}
+    return [{**c, field: ends[c[field]]} if c.get(field) else c for c in configs]
+
+
+def _telling(fields: Sequence[str], configs: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Returns the fields of a line's label, those of START last, of which one is left out that
+    tells no configs apart that the fields before it do not tell apart.
+    """
+    groups = lambda chosen: {tuple(repr(c.get(field)) for field in chosen) for c in configs}
+    chosen: list[str] = []
+    for field in sorted(fields, key=lambda field: field.startswith(START)):
+        if not field.startswith(START) or len(groups([*chosen, field])) > len(groups(chosen)):
+            chosen.append(field)
+    return chosen
+
+
 def lines(
     runs: Sequence[StoredRun],
     names: Sequence[str],
@@ -233,14 +255,14 @@ def lines(
 
     If two runs have the same label and seed, their names are added to the labels instead.
     """
-    others = [field for field in fields if field != "encoding.name"]
+    others = _telling([field for field in fields if field != "encoding.name"], configs)
     parts: list[tuple[str, Line]] = []
     owners: dict[tuple[str, int], set[str]] = {}
     for run, name, config in zip(runs, names, configs, strict=True):
         if not _has_table(run):
             continue
         values = [f"{_short(field, fields)} {_shown(config.get(field))}" for field in others
-                  if field in config]  # fmt: skip
+                  if _shown(config.get(field))]  # fmt: skip
         for encoding, records in summaries.by_label(run.records, "encoding").items():
             label = " · ".join([encoding, *values])
             parts.append((name, Line(label, encoding, run, records)))
@@ -342,14 +364,16 @@ def _rounded(values: Iterable[float | None]) -> list[float | None]:
 
 
 def _short(field: str, fields: Sequence[str]) -> str:
-    """Returns the last part of a dotted field if no other field has it; "task" for "task.name"."""
+    """Returns the last part of a dotted field if no other field has it, and it is no word of the
+    page; "task" for "task.name".
+    """
     field = field.removesuffix(".name")
     last = field.split(".")[-1]
-    ends = [other.removesuffix(".name").split(".")[-1] for other in fields]
+    ends = [*WORDS, *(other.removesuffix(".name").split(".")[-1] for other in fields)]
     return last if ends.count(last) == 1 else field
 
 
 def _shown(value: Any) -> str:
     if isinstance(value, list | tuple):
         return ", ".join(map(str, value)) or "none"
-    return str(value)
+    return "" if value is None else str(value)

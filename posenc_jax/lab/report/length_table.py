@@ -129,11 +129,13 @@ def _differences(summary: LengthSummary, differences: summaries.Differences) -> 
         [name, *(_difference(row.get(n)) for n in lengths)]
         for name, row in differences.intervals.items()
     ]
+    count = differences.comparisons
+    together = f" for all {count} comparisons together"
+    together += " (Bonferroni; equal methods are one comparison)"
     return Grid(_columns(summary), rows, (
         f"{metrics.metric(summary.metric).title} minus that of {differences.first}, paired by "
-        f"seed. Intervals hold at 95% for all {differences.comparisons} comparisons together "
-        "(Bonferroni; equal methods are one comparison); bold: 0 lies outside. The first name of "
-        "encoding.name is the one that others are compared with."
+        f"seed. Intervals hold at 95%{together * (count > 1)}; bold: 0 lies outside. The first "
+        "name of encoding.name is the one that others are compared with."
     ))  # fmt: skip
 
 

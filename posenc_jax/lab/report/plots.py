@@ -212,8 +212,10 @@ def difference(run: StoredRun) -> Figure:
     seeds = summaries.seed_count(summary)
     below = (
         f"below 0: {better} than {differences.first} · {seeds} seeds, each a dot · "
-        f"bars: 95% intervals, paired by seed, for {differences.comparisons} comparisons together"
+        "bars: 95% intervals, paired by seed"
     )
+    count = differences.comparisons
+    below += f", for {count} comparisons together" * (count > 1)
     drawing.set_title(axes, f"Difference from {differences.first}{_clear(run, groups)}", below)
     return figure
 
@@ -234,21 +236,32 @@ def best_at_longest(summary: LengthSummary) -> str:
     if len(near) != 1 or len(rows) < 2:
         return ""
     word = "lowest" if summary.better == "lower" else "highest"
-    return f": {word} at {formats.length_ratio(longest, summary.train_length)} with {near[0]}"
+    return f": {word} {_at(longest, summary)} with {near[0]}"
 
 
 def _clear(run: StoredRun, groups: Sequence[Sequence[str]]) -> str:
-    """Returns the end of a title that says how many methods differ at the greatest length."""
+    """Returns the end of a title that says how many methods differ at the greatest length that was
+    measured, or how the only one does; "" if none was compared.
+    """
     summary, metric = run.by_length, run.by_length.metric
-    longest = summaries.lengths(summary)[-1]
-    rows = summaries.differences(run.records, metric).intervals
-    signs = [rows[g[0]][longest].sign for g in groups if longest in rows.get(g[0], {})]
+    intervals = summaries.differences(run.records, metric).intervals
+    rows = {_joined(names): intervals.get(names[0], {}) for names in groups}
+    longest = max((n for row in rows.values() for n in row), default=0)
+    signs = {names: row[longest].sign for names, row in rows.items() if longest in row}
     better, worse = (-1, 1) if summary.better == "lower" else (1, -1)
-    ratio = formats.length_ratio(longest, summary.train_length)
-    return (
-        f" at {ratio}: {signs.count(better)} clearly better, {signs.count(worse)} clearly worse, "
-        f"{signs.count(0)} neither"
-    )
+    at = f" {_at(longest, summary)}: "
+    if len(signs) < 2:
+        words = {better: "clearly better", worse: "clearly worse", 0: "not clearly different"}
+        return "".join(f"{at}{names} {words[sign]}" for names, sign in signs.items())
+    count = [*signs.values()].count
+    return f"{at}{count(better)} clearly better, {count(worse)} clearly worse, {count(0)} neither"
+
+
+def _at(length: int, summary: LengthSummary) -> str:
+    """Returns "at 4×", or the words for the trained length."""
+    trained = summary.train_length
+    ratio = f"at {formats.length_ratio(length, trained)}"
+    return "at the trained length" if length == trained else ratio
 
 
 def _joined(names: Sequence[str]) -> str:

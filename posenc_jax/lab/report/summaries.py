@@ -268,8 +268,20 @@ def seed_count(summary: LengthSummary) -> int:
 
 
 def lead(run: StoredRun, *facts: str) -> str:
-    """Returns the line under the title of a page: the facts, and the day when the run started."""
-    return " · ".join(filter(None, [*facts, str(run.environment.get("started", ""))[:10]]))
+    """Returns the line under the title of a page: the facts, whether the weights are those of a
+    training that had not ended, and the day when the run started.
+    """
+    day = str(run.environment.get("started", ""))[:10]
+    return " · ".join(filter(None, [*facts, _unfinished(run), day]))
+
+
+def _unfinished(run: StoredRun) -> str:
+    """Returns "weights after 260 of 800 steps" for an evaluation of such weights, else ""."""
+    done = run.config.get("train", {}).get("steps")
+    for row in run.summary.facts.get("start", {}).values():
+        if row["what"] == "state" and row["step"] == done < row.get("steps", done):
+            return f"weights after {done:,} of {row['steps']:,} steps"
+    return ""
 
 
 def only(runs: Sequence[StoredRun]) -> StoredRun:

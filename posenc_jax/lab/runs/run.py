@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import hashlib
+import shutil
 from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -20,12 +21,14 @@ from posenc_jax.lab.runs.stored import file_sha256, read, run_status
 from posenc_jax.lab.summary import Summary
 from posenc_jax.lab.summary import parse as parse_summary
 from posenc_jax.lab.wandb import logger
+from posenc_jax.options import FieldError
 
 
 class Run:
     """Writes one run to its folder, and resumes it if the folder holds a part of it.
 
-    With several processes only the first one reads and writes; the others get its answers.
+    With several processes only the first one reads and writes; the others get its answers. If the
+    run is refused before its first record, a folder that was empty or missing is so again.
 
     Args:
       workdir: the run's folder; made where it does not exist.
@@ -65,6 +68,9 @@ class Run:
 
     def _open(self, config: Mapping, content: dict) -> None:
         run_status(self.path, config, self._defaults)  # refuses before a lock file is made
+        folders = self.path.absolute(), *self.path.absolute().parents
+        self._new_folders = [folder for folder in folders if not folder.exists()]
+        self._was_empty = bool(self._new_folders) or not any(self.path.iterdir())
         with contextlib.ExitStack() as closing:
             try:
                 self.path.mkdir(parents=True, exist_ok=True)
@@ -101,7 +107,21 @@ class Run:
     def __exit__(self, kind, error, trace) -> None:
         finished = kind is None and (self.path / "summary.json").is_file()
         self._wandb.close(kind is not None, self.records if finished else None)
+        if kind is not None and issubclass(kind, (Refused, FieldError)):
+            self._undo()
         self._closing.close()
+
+    def _undo(self) -> None:
+        """Removes what this start has written, unless there are records or checkpoints."""
+        if self.journal is None or not self._was_empty:
+            return
+        if self.records() or (self.path / "checkpoints").exists():
+            return
+        for path in self.path.iterdir():
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+        with contextlib.suppress(OSError):  # another run may be in a folder above
+            for folder in self._new_folders:
+                folder.rmdir()
 
     @property
     def is_writer(self) -> bool:

@@ -1,8 +1,6 @@
 """Reads a run's folder: how far the run is, and what a finished run has written."""
 
-import errno
 import hashlib
-import tempfile
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -10,7 +8,7 @@ from typing import Any, Literal, NamedTuple
 
 from posenc_jax.lab.config.sweeps import dotted
 from posenc_jax.lab.hosts.exit_status import Refused
-from posenc_jax.lab.hosts.files import read_object
+from posenc_jax.lab.hosts.files import check_writable, read_object
 from posenc_jax.lab.runs.journal import content_mark, read_progress
 from posenc_jax.lab.runs.records import Record, parse, plain
 from posenc_jax.lab.summary import LengthSummary, Summary
@@ -154,7 +152,7 @@ def run_status(
     try:
         where = _run_status(path, config, defaults)
         if where != "finished":
-            _try_to_write(path)
+            check_writable(path)
         return where
     except OSError as error:
         raise Refused(f"workdir: {path}: {error.strerror}") from None
@@ -185,16 +183,6 @@ def _run_status(
     if difference:
         return "new"
     return "finished" if (path / "summary.json").exists() else "begun"
-
-
-def _try_to_write(path: Path) -> None:
-    """Raises OSError if no file can be made in the folder, or in its nearest existing parent."""
-    there = next(folder for folder in (path, *path.absolute().parents) if folder.exists())
-    try:
-        tempfile.TemporaryFile(dir=there).close()
-    except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT):  # a full disk may have room later
-            raise
 
 
 def _differences(field: str, stored: Any, wanted: Any, defaults: Collection[str]) -> Iterator[str]:

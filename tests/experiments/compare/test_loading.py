@@ -4,6 +4,7 @@ import hashlib
 import importlib
 import json
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -17,7 +18,8 @@ import experiments
 from configs import common
 from experiments.compare import loading
 from experiments.compare.fields import Config
-from posenc_jax import full, lab
+from experiments.compare.length_extrapolation import config as length_extrapolation
+from posenc_jax import chain, full, lab, make
 from posenc_jax.lab import runs
 from posenc_jax.lab.hosts import failpoints
 from posenc_jax.lab.hosts.exit_status import Refused
@@ -170,9 +172,45 @@ def test_weights_are_evaluated_on_another_task_of_the_same_symbols(run):
     assert hashes(run) == before
 
 
-def test_a_task_of_other_symbols_is_told_by_their_number(run):
+def test_a_task_of_other_symbols_is_told_by_their_number_and_leaves_nothing(run, tmp_path):
+    folder = shutil.copytree(run, tmp_path / "run", ignore=lambda *_: ["evaluations"])
+    before = sorted(path.name for path in folder.iterdir())
     with pytest.raises(Refused, match=r"^config.task.name: 'copy' has 10 symbols; .* know 9: use"):
-        lab.evaluate(run, task={"alphabet": 5})
+        lab.evaluate(folder, task={"alphabet": 5})
+    assert sorted(path.name for path in folder.iterdir()) == before
+    lab.evaluate(folder, task={"alphabet": 4})
+    assert sorted(path.name for path in folder.iterdir()) == sorted([*before, "evaluations"])
+
+
+def test_a_learned_table_is_read_past_its_end_as_the_message_says(tmp_path):
+    """Clamped to the trained window: the rows after it were never trained."""
+    folder = tmp_path / "run"
+    config = tiny(encoding={"name": "learned"}).to_dict() | {"seeds": 1}
+    experiments.prepare(config, str(folder))()
+    with pytest.raises(FieldError) as error:
+        lab.evaluate(folder, (4, 300))
+    assert str(error.value) == (
+        "config.eval.lengths: 602 is past what learned reaches, 512; shorten it, or read its "
+        "weights as clamped+learned or interpolated+learned, by eval.variants or --encodings"
+    )
+    stored = lab.evaluate(folder, (4, 300), ("clamped+learned", "interpolated+learned"))
+    trained = values(runs.read(folder).records, length=4)
+    here = values(stored.records, length=4, encoding="clamped+learned")
+    assert [*here.values()] == [*trained.values()]
+    assert len(values(stored.records, length=300)) == 2 * len(trained)
+
+    for stated in ({}, {"length": 600}):
+        whole = experiments.check(config | {"encoding": {"name": "learned", **stated}})
+        assert isinstance(whole, length_extrapolation.Config)
+        learned = make("learned", **{"length": 512} | stated)
+        wanted = {
+            "clamped+learned": chain(make("clamped", length=10), learned),
+            "interpolated+learned": chain(make("interpolated", length=10), learned),
+            "learned+alibi": chain(learned, make("alibi")),
+        }
+        for label, encoding in wanted.items():
+            assert length_extrapolation.variant(whole, "learned", label, 300) == encoding
+            assert make(label, length=10) != encoding, "control"
 
 
 @pytest.mark.parametrize(
@@ -264,6 +302,8 @@ def test_a_run_that_was_killed_is_evaluated_at_its_newest_step_and_says_so(
     both = lab.evaluate(folder)
     assert capsys.readouterr().out.startswith(f"{folder}: no checkpoint at step 4 of alibi, left")
     assert {record["labels"]["encoding"] for record in both.records} == {"rope"}
+    loading.evaluation(folder, encodings=("rope",))
+    assert "left out" not in capsys.readouterr().out, "rope alone was asked for"
     assert lab.load(folder, "alibi").step == 2
     assert capsys.readouterr().out == said
     assert lab.load(folder, "alibi", step=2).step == 2
@@ -272,6 +312,32 @@ def test_a_run_that_was_killed_is_evaluated_at_its_newest_step_and_says_so(
     capsys.readouterr()
     assert lab.evaluate(folder, encoding="alibi").path.name == "alibi"
     assert "the training has not ended" not in capsys.readouterr().out, "control"
+
+
+def test_the_page_of_an_unfinished_run_says_at_which_step_it_was_evaluated(tmp_path, monkeypatch):
+    """And its command evaluates that step again. The control is the finished run."""
+    folder = tmp_path / "run"
+    config = tiny(checkpoint={"seconds": 0.0}).to_dict()
+    killed_at(monkeypatch, "training", 2, config, folder)
+    monkeypatch.setattr(evaluate.job, "run", lambda *given, **how: _run(*given))
+
+    def page(name: str) -> str:
+        monkeypatch.setattr(sys, "argv", ["scripts/evaluate.py", str(folder)])
+        assert evaluate.main() == 0
+        return (folder / "evaluations" / name / "report.html").read_text()
+
+    unfinished = page("step2")
+    assert "rope · trained at length 4 · 2 seeds · weights after 2 of 4 steps · " in unfinished
+    assert f"evaluate.py {folder} --step=2</code>" in unfinished
+    _run(config, str(folder))
+    finished = page("again")
+    assert "weights after" not in finished, "control"
+    assert "--step" not in finished.partition("Configuration and machine")[0], "control"
+
+
+def _run(config, workdir) -> int:
+    experiments.prepare(config, workdir)()
+    return 0
 
 
 def test_a_run_that_was_killed_before_its_first_checkpoint_is_one_line(

@@ -33,7 +33,21 @@ while True:
 """
 
 
-def ended(program, *arguments, signals=(signal.SIGTERM,)):
+# It saves for half a second after the first signal.
+SAVING = """
+import sys, time
+from posenc_jax.lab.hosts import signals
+signals.REPEATED = float(sys.argv[1])
+signals.install()
+print("ready", flush=True)
+while not signals.stop_requested():
+    time.sleep(0.01)
+time.sleep(0.5)
+sys.stderr.write("saved\\n")
+"""
+
+
+def ended(program, *arguments, signals=(signal.SIGTERM,), pause=0.2):
     child = subprocess.Popen(
         [sys.executable, "-c", program, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
         text=True,
@@ -42,7 +56,7 @@ def ended(program, *arguments, signals=(signal.SIGTERM,)):
     since = time.monotonic()
     for name in signals:
         child.send_signal(name)
-        time.sleep(0.2)
+        time.sleep(pause)
     _, said = child.communicate(timeout=60)
     return child.returncode, said, time.monotonic() - since
 
@@ -57,11 +71,22 @@ def test_a_process_that_cannot_poll_ends_after_the_grace_period():
 
 @pytest.mark.thorough
 def test_a_second_signal_ends_the_process_at_once():
-    status, _, seconds = ended(BUSY, "300", "on", signals=(signal.SIGINT, signal.SIGINT))
+    twice = signal.SIGINT, signal.SIGINT
+    status, _, seconds = ended(BUSY, "300", "on", signals=twice, pause=1.2)
     assert status == 75
     assert seconds < 10
     status, said, _ = ended(BUSY, "300", "off")
     assert (status, said) == (-signal.SIGTERM, ""), "control: no handler"
+
+
+def test_a_signal_that_is_sent_twice_at_once_is_one_signal():
+    """As GNU `timeout` does. The control counts every signal, and does not save."""
+    twice = {"signals": (signal.SIGTERM, signal.SIGTERM), "pause": 0.01}
+    status, said, _ = ended(SAVING, "1.0", **twice)
+    assert (status, said.splitlines()[1:]) == (0, ["saved"])
+    status, said, _ = ended(SAVING, "0.0", **twice)
+    assert status == 75
+    assert "saved" not in said, "control"
 
 
 @pytest.mark.thorough

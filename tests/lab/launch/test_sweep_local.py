@@ -18,7 +18,7 @@ from scripts import sweep as script
 
 # A run that only counts its starts, and fails if a file NAME.trouble stands beside its folder.
 TRAIN = """
-import json, pathlib, sys, time
+import json, pathlib, signal, sys, time
 (workdir,) = (pathlib.Path(a.split("=", 1)[1]) for a in sys.argv if a.startswith("--workdir="))
 workdir.mkdir(exist_ok=True)
 with (workdir / "starts").open("a") as file:
@@ -28,6 +28,11 @@ with (workdir / "starts").open("a") as file:
 (workdir / "metrics.jsonl").write_text(json.dumps(
     {"step": 1, "labels": {"encoding": "rope", "split": "test", "length": 8}}) + chr(10))
 trouble = workdir.parent / f"{workdir.name}.trouble"
+def save(*_):
+    time.sleep(2)
+    (workdir / "saved").touch()
+    sys.exit(75)
+signal.signal(signal.SIGTERM, save)
 if trouble.exists():
     if trouble.read_text() == "sleep":
         time.sleep(60)
@@ -94,8 +99,11 @@ def test_a_run_with_another_config_is_refused_in_one_line(tmp_path, go):
 
 
 @pytest.mark.thorough
-def test_sigterm_ends_the_point_that_runs_and_asks_for_another_go(tmp_path):
-    """The whole script with a train.py of this test: it passes the signal on and exits with 75."""
+@pytest.mark.parametrize("times", [1, 2])
+def test_sigterm_ends_the_point_that_runs_and_asks_for_another_go(times, tmp_path):
+    """The whole script with a train.py of this test: it passes the signal on, waits until the point
+    has saved its work, also if the signal comes twice, and exits with 75.
+    """
     (tmp_path / "train.py").write_text(TRAIN)
     (tmp_path / "a.trouble").write_text("sleep")
     code = (
@@ -108,11 +116,14 @@ def test_sigterm_ends_the_point_that_runs_and_asks_for_another_go(tmp_path):
     while not (tmp_path / "a" / "metrics.jsonl").exists():
         assert running.poll() is None
         time.sleep(0.05)
-    running.send_signal(signal.SIGTERM)
+    for _ in range(times):
+        running.send_signal(signal.SIGTERM)
+        time.sleep(0.4)
     _, error = running.communicate(timeout=60)
     assert running.returncode == Interrupted.status
     assert "start it again" in error
     assert starts(tmp_path) == {"a": 1, "b": 0, "c": 0}
+    assert (tmp_path / "a" / "saved").exists()
     assert not (tmp_path / "a" / "summary.json").exists()
 
 

@@ -117,6 +117,28 @@ def test_what_the_configs_differ_in_is_shown(merged):
                                                          ["0.2", NASTY]]  # fmt: skip
 
 
+def test_labels_say_where_a_training_started_only_if_nothing_else_tells_runs_apart(tmp_path):
+    def merged(*configs):
+        stored = []
+        for steps, run, step in configs:
+            number, start = len([*tmp_path.iterdir()]), {"run": run, "step": step}
+            folder = write(tmp_path / str(number), of(0), train={"steps": steps}, start=start)
+            stored.append(runs.read(folder))
+        return comparison.merge(stored, [run.path.name for run in stored])
+
+    labels = lambda data: [line["label"] for line in data["lines"] if line["encoding"] == "rope"]
+    extended = merged((800, "", None), (1000, "/x/runs/mine", 640))
+    assert labels(extended) == ["rope · steps 800", "rope · steps 1000"]
+    assert extended["fields"] == ["steps", "start.run", "start.step"]
+    assert [run["values"] for run in extended["runs"]] == [
+        ["800", "", ""], ["1000", "mine", "640"],
+    ]  # fmt: skip
+    tuned = merged((9, "", None), (9, "/x/a/run", 4), (9, "/x/b/run", 8))
+    assert labels(tuned) == ["rope", "rope · start.run a/run", "rope · start.run b/run"]
+    kept = merged((9, "/x/a", 4), (9, "/x/a", 8))
+    assert labels(kept) == ["rope · start.step 4", "rope · start.step 8"], "control"
+
+
 def test_curves_are_thinned_to_their_ends_and_nan_is_null(tmp_path):
     steps = [{**r, "step": step, "value": math.nan if step == 999 else step * math.log(2)}
              for r in of(0)[:1] for step in range(1000)]  # fmt: skip

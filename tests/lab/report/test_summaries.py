@@ -17,7 +17,7 @@ from posenc_jax.lab.report.statistics import interval
 from posenc_jax.lab.summary import Estimate, LengthSummary, parse
 from posenc_jax.lab.tasks import baselines
 from tests.support import ROOT
-from tests.support.report_runs import make_records, record, summarise, write_run
+from tests.support.report_runs import make_records, record, shown, summarise, write_run
 
 TEXT = dict.fromkeys(("train", "valid", "test"), np.arange(2048, dtype=np.uint8))
 
@@ -139,6 +139,28 @@ def test_equal_methods_are_one_line_and_one_comparison(tmp_path, shift, twin, co
         assert ("randomized+rope = twin" in texts) == twin
     titles = [text.get_text() for text in plots.difference(run).axes[0].texts]
     assert any(f"for {comparisons} comparisons together" in text for text in titles)
+
+
+@pytest.mark.parametrize(
+    ("shift", "said"),
+    [(0.25, "worse"), (-0.25, "better"), (0.0, "not clearly different")],
+)
+def test_the_only_comparison_is_named_and_not_counted(tmp_path, shift, said):
+    """The control has two lengths, so two comparisons."""
+    for lengths in ((8,), (8, 16)):
+        records = [record(s, name, n, 2 + s / 99 + (name != "rope") * (shift + s % 2 / 50))
+                   for s in range(4) for name in ("rope", "yarn") for n in lengths]  # fmt: skip
+        run = runs.read(write_run(tmp_path / str(len(lengths)), records))
+        axes = plots.difference(run).axes[0]
+        texts = " ".join([axes.get_title(), *(text.get_text() for text in axes.texts)])
+        texts = " ".join(texts.split())
+        at = "at 2×" if len(lengths) > 1 else "at the trained length"
+        clearly = said if said.startswith("not") else f"clearly {said}"
+        assert f"Difference from rope {at}: yarn {clearly}" in texts
+        counted = len(lengths) > 1
+        assert (f"for {len(lengths)} comparisons together" in texts) == counted
+        page = shown(run.path).replace("for all comparisons together", "")  # of any figure
+        assert ("comparisons together" in page) == counted
 
 
 def test_the_report_says_what_each_baseline_of_a_text_reads(tmp_path):

@@ -10,6 +10,7 @@ import pytest
 from posenc_jax.lab import runs
 from posenc_jax.lab.hosts import exit_status
 from posenc_jax.lab.runs.records import check
+from posenc_jax.options import FieldError
 
 CONFIG = {"experiment": "e", "train": {"length": 8}, "eval": {"lengths": (8, 16)}}
 LABELS = {"encoding": "rope", "split": "test", "length": 8}
@@ -43,6 +44,31 @@ def test_a_run_leaves_what_it_was_given(tmp_path):
     assert sorted(path.name for path in workdir.iterdir()) == [
         "config.json", "lock", "metrics.jsonl", "progress.json", "summary.json",
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize("error", [exit_status.Refused("text"), FieldError("task.name", "text")])
+def test_a_refusal_before_the_first_record_leaves_nothing(tmp_path, error):
+    def refused(workdir, *records):
+        def measure():
+            with runs.Run(workdir, CONFIG) as run:
+                run.fact(corpus={"sha256": "a"})
+                run.log(records)
+                raise error
+
+        with pytest.raises(type(error)):
+            measure()
+
+    (tmp_path / "empty").mkdir()
+    refused(tmp_path / "deep" / "run")
+    refused(tmp_path / "empty")
+    assert [*tmp_path.rglob("*")] == [tmp_path / "empty"]
+    refused(tmp_path / "run", RECORD)  # controls: a record, an earlier start, a file of the user
+    assert lines(tmp_path / "run") == [RECORD]
+    refused(tmp_path / "run")
+    assert (tmp_path / "run" / "progress.json").exists()
+    (tmp_path / "note.txt").touch()
+    refused(tmp_path)
+    assert (tmp_path / "note.txt").exists()
 
 
 def test_no_variable_of_the_environment_is_written(tmp_path, monkeypatch):

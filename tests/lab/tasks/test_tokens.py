@@ -739,7 +739,8 @@ def other_tokenizer(folder):
         (lambda f: (f / "train-00000.bin").unlink(), "it cannot be read: No such file"),
         (wrong_ids, "train-00001.bin: it holds the id 65535; the vocabulary has 300"),
         (other_tokenizer, "not the tokenizer of these tokens: its SHA-256 is"),
-        (lambda f: (f / shards.MANIFEST).write_text("{"), "manifest.json: it: Invalid JSON"),
+        (lambda f: (f / shards.MANIFEST).write_text("{"), "manifest.json: it is not JSON"),
+        (lambda f: (f / shards.MANIFEST).write_text("[]"), "manifest.json: it is no JSON object"),
         (lambda f: edited(f, lambda s: s.pop("dtype")), "manifest.json: dtype: Field required"),
         (lambda f: edited(f, lambda s: s["splits"].pop("test")), "manifest.json: splits.test: "),
         (

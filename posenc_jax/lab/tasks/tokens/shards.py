@@ -186,8 +186,10 @@ def read_manifest(path: Path) -> Manifest:
         manifest = Manifest.model_validate_json(content)
     except pydantic.ValidationError as error:
         first = error.errors()[0]
-        where = ".".join(map(str, first["loc"])) or "it"
-        raise Refused(f"{file}: {where}: {first['msg'].splitlines()[0]}") from None
+        where, reason = ".".join(map(str, first["loc"])), first["msg"].splitlines()[0]
+        if not where:
+            reason = "it is not JSON" if first["type"] == "json_invalid" else "it is no JSON object"
+        raise Refused(": ".join(filter(None, [str(file), where, reason]))) from None
     for split in SPLITS:
         entry = manifest.splits.get(split)
         if entry is None or sum(shard.tokens for shard in entry.shards) != entry.tokens:
