@@ -20,12 +20,14 @@ TEXTS = "stdlib$|prose$|file:|tfds:"  # tasks whose tokens are the bytes of a te
 
 
 def sizes(config: Any) -> dict[str, Sequence[int]]:
-    """The sizes of the task that each field names: field -> sizes."""
-    return {
-        "train.min_length": (config.train.min_length,),
-        "train.length": (config.train.length,),
-        "eval.lengths": config.eval.lengths,
-    }
+    """The sizes of the task that each field names: field -> sizes. An evaluation of stored weights,
+    which takes no training step, has those of its tests alone.
+    """
+    train, start = config.train, config.start
+    tested = {"eval.lengths": config.eval.lengths}
+    if start.run and start.what == "state" and start.step == train.steps:
+        return tested
+    return {"train.min_length": (train.min_length,), "train.length": (train.length,), **tested}
 
 
 def text_of_bytes(task: schema.TaskConfig) -> None:

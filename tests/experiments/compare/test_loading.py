@@ -170,6 +170,18 @@ def test_weights_are_evaluated_on_another_task_of_the_same_symbols(run):
     assert hashes(run) == before
 
 
+def test_weights_of_4_symbols_are_evaluated_on_a_task_of_9_or_more(run):
+    """The sizes in training are asked of a task that is trained on."""
+    task = {"name": "periodic", "alphabet": 4}
+    other = lab.evaluate(run, lengths=(9, 12), task=task)
+    assert {key[0] for key in values(other.records)} == {9, 12}
+    assert set(other.by_length.floors) == {9, 12}
+    with pytest.raises(FieldError, match=r"^config.eval.lengths: 8 is not a size of task per"):
+        lab.evaluate(run, lengths=(8,), task=task)
+    with pytest.raises(FieldError, match=r"^config.train.min_length: 4 is not a size of task per"):
+        experiments.check(tiny(task=task, eval={"lengths": (9,)}).to_dict())
+
+
 def test_a_task_of_other_symbols_is_told_by_their_number(run):
     with pytest.raises(Refused, match=r"^config.task.name: 'copy' has 10 symbols; .* know 9: use"):
         lab.evaluate(run, task={"alphabet": 5})
