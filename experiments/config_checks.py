@@ -23,9 +23,8 @@ def sizes(config: Any) -> dict[str, Sequence[int]]:
     """The sizes of the task that each field names: field -> sizes. An evaluation of stored weights,
     which takes no training step, has those of its tests alone.
     """
-    train, start = config.train, config.start
-    tested = {"eval.lengths": config.eval.lengths}
-    if start.run and start.what == "state" and start.step == train.steps:
+    train, tested = config.train, {"eval.lengths": config.eval.lengths}
+    if config.is_evaluation:
         return tested
     return {"train.min_length": (train.min_length,), "train.length": (train.length,), **tested}
 
