@@ -123,6 +123,40 @@ def test_what_a_run_does_not_have_is_one_line(run, arguments, said):
         lab.load(run, **arguments)
 
 
+@pytest.mark.parametrize(
+    ("function", "arguments", "said"),
+    [
+        (lab.load, {"encoding": ["rope"]}, "encoding: ('rope',) is not of type str"),
+        (lab.load, {"seed": "0"}, "seed: '0' is not of type int or None"),
+        (lab.load, {"seed": True}, "seed: True is not of type int or None"),
+        (lab.load, {"seed": 1.0}, "seed: 1.0 is not of type int or None"),
+        (lab.load, {"step": "4"}, "step: '4' is not of type int or None"),
+        (lab.evaluate, {"lengths": "64"}, "lengths: ('64',) is not of type tuple of int"),
+        (lab.evaluate, {"lengths": (4.0,)}, "lengths: (4.0,) is not of type tuple of int"),
+        (lab.evaluate, {"encodings": 3}, "encodings: (3,) is not of type tuple of str"),
+        (lab.evaluate, {"encoding": ("rope",)}, "encoding: ('rope',) is not of type str"),
+        (lab.evaluate, {"step": "4"}, "step: '4' is not of type int or None"),
+        (lab.evaluate, {"task": "copy"}, "task: 'copy' is not of type dict"),
+        (lab.evaluate, {"name": 3}, "name: 3 is not of type str"),
+        (lab.load, {"run": 3}, "run: 3 is not of type str or Path"),
+        (lab.evaluate, {"run": None}, "run: None is not of type str or Path"),
+        (lab.load, {"run": "~nobody_of_this_name/run"}, "run: there is no home folder of ~nobod"),
+    ],
+)
+def test_an_argument_of_another_type_is_one_line(run, function, arguments, said):
+    with pytest.raises(FieldError, match=f"^{re.escape(said)}"):
+        function(**{"run": run, **arguments})
+
+
+def test_one_number_and_one_name_stand_for_themselves(run, monkeypatch):
+    monkeypatch.setenv("HOME", str(run.parent))
+    for lengths, encodings in ((8, "yarn"), (np.int64(8), ["yarn"]), (range(8, 9), ("yarn",))):
+        config, folder = loading.evaluation("~/run", lengths, encodings)
+        assert folder == run / "evaluations" / "8-yarn"
+        assert (config["eval"]["lengths"], config["eval"]["variants"]) == ((8,), ("yarn",))
+    assert lab.load("~/run", "rope", seed=np.int64(1)).seed == 1
+
+
 def test_a_folder_without_a_run_is_one_line(tmp_path):
     with pytest.raises(FieldError, match=r"^run: \S+config.json: No such file or directory$"):
         lab.load(tmp_path)
