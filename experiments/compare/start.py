@@ -230,18 +230,26 @@ def _check_goes_on(
         return
     then, now = (rates(one.train, range(done)) for one in (before, config))
     differs = np.flatnonzero(then != now)
-    if differs.size:
-        first = int(differs[0])
-        kept = [step for step in source.steps(checkpoint.run, name) if step <= first]
+    if not differs.size:
+        return
+    first, was = int(differs[0]), before.train
+    over = f"{config.train.schedule.name} over {steps} steps"
+    kept = [step for step in source.steps(checkpoint.run, name) if step <= first]
+    if kept or first > was.warmup + 1:
         at = f"start.step={kept[-1]}" if kept else "a step kept by checkpoint.at"
-        fits = f"; it goes on from step {first} or before, {at}" if first > 1 else ""
-        raise FieldError(
-            ("train", "schedule"),
-            f"{config.train.schedule.name} over {steps} steps has a rate of {now[first]:.3g} at "
-            f"step {first + 1}, where {checkpoint.run} was trained with {then[first]:.3g}, so the "
-            f"first {done} steps are not those of a longer training{fits}; constant and wsd go on, "
-            "cosine and linear never",
+        reason = (
+            f"{over} has a rate of {now[first]:.3g} at step {first + 1}, where {checkpoint.run} "
+            f"was trained with {then[first]:.3g}, so the first {done} steps are not those of a "
+            f"longer training; it goes on from step {first} or before, {at}"
         )
+    else:
+        reason = (
+            f"{over} has other rates right after the warm-up than {was.schedule.name} over "
+            f"{was.steps}, which {checkpoint.run} was trained with, so that never goes on; "
+            "constant does, and wsd up to its fall"
+        )
+    again = "with start.what='weights' a new training starts from its weights"
+    raise FieldError(("train", "schedule"), f"{reason}; {again}")
 
 
 def only_evaluates(config: schema.TrainedConfig, name: str, run: runs.Run) -> bool:

@@ -10,7 +10,9 @@ import numpy as np
 import pytest
 
 import experiments
+from experiments.compare import start
 from posenc_jax.lab import runs
+from posenc_jax.lab.config import schema
 from posenc_jax.lab.model import pretrained
 from posenc_jax.lab.runs.checkpoints import Checkpoints
 from posenc_jax.lab.runs.source import steps as checkpointed_steps
@@ -152,6 +154,27 @@ def test_a_start_that_cannot_be_is_one_line(source, tmp_path, start, changes, sa
     with pytest.raises(FieldError, match=rf"^{said}") as refused:
         experiments.prepare(config, str(tmp_path / "work"))
     assert "\n" not in str(refused.value)
+
+
+def test_a_cosine_is_told_that_it_never_goes_on_and_not_from_where(source, monkeypatch):
+    """Its rates depend on the number of steps after the warm-up, those of wsd in its fall."""
+
+    def reason(schedule):
+        config = lambda steps: experiments.check(
+            config_of(steps) | {"train": config_of(steps)["train"] | {"schedule": schedule}}
+        )
+        checkpoint = start.find(schema.StartConfig(run=str(source)), "rope")
+        with pytest.raises(FieldError) as refused:
+            start._check_goes_on(config(8), config(4), "rope", checkpoint)
+        return str(refused.value)
+
+    never = "cosine over 8 steps has other rates right after the warm-up than cosine over 4, which"
+    assert "it goes on from step 3 or before, start.step=2; with" in reason(WSD), "control"
+    monkeypatch.setattr(start.source, "steps", lambda run, stage: [4])
+    said = reason({"name": "cosine"})
+    assert said.startswith(f"train.schedule: {never} {source} was trained with, so that never goes")
+    assert "goes on from" not in said
+    assert "it goes on from step 3 or before, a step kept by checkpoint.at" in reason(WSD)
 
 
 @pytest.mark.thorough
