@@ -158,6 +158,8 @@ def _resolve(name: str, overrides: Mapping[str, Any]) -> tuple[Callable, dict[st
 
 def _builder(name: str) -> tuple[Callable[..., Task | Plan], dict[str, Any]]:
     """The function that builds a task, and the arguments that are part of the name."""
+    if name in _BY_PATH:
+        raise FieldError("task.name", f"{name!r} lacks its path; it is written {name}PATH")
     if name.startswith(f"{_LABELS}{_TFDS}"):
         prepared = tfds_folder.find(name.removeprefix(f"{_LABELS}{_TFDS}"))
         return tfds_tasks.labels, {"prepared": prepared}

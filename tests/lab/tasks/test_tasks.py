@@ -252,6 +252,7 @@ def test_chance_is_what_a_guess_gets(name):
     ("name", "options", "message"),
     [
         ("cpoy", {}, "task.name: no task 'cpoy'; did you mean copy"),
+        ("tokens:", {}, "task.name: 'tokens:' lacks its path; it is written tokens:PATH"),
         ("copy", {"alphabte": 3}, "task.alphabte: copy takes no such option; its options: symbols"),
         ("copy", {"alphabet": "3"}, "task.alphabet: '3' is not of type int"),
         ("copy", {"alphabet": True}, "task.alphabet: True is not of type int"),
