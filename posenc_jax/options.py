@@ -72,11 +72,15 @@ Count = Annotated[int, Bound(1)]
 def choices_for(word: str, names: Iterable[str], where: str = "") -> str:
     """The choices as text: "; did you mean rope? choices: nope, rope".
 
+    A word with a colon, such as file:book.txt, is compared with what a name has before its own.
+
     where: what has all names, for those that are too many for a line.
     """
     names = [str(name) for name in names]
-    lower = {name.lower(): name for name in names}
-    near = [lower[name] for name in difflib.get_close_matches(word.lower(), lower, n=3)]
+    compared = (lambda text: text.lower().partition(":")[0]) if ":" in word else str.lower
+    # The first of equal ones, and before it one with a colon, if the word has one.
+    by_text = {compared(name): name for name in sorted(reversed(names), key=lambda n: ":" in n)}
+    near = [by_text[text] for text in difflib.get_close_matches(compared(word), by_text, n=3)]
     hint = f"did you mean {', '.join(near)}? " if near else ""
     return f"; {hint}choices: {where or ', '.join(names) or 'none'}"
 

@@ -150,8 +150,8 @@ def _resolve(name: str, overrides: Mapping[str, Any]) -> tuple[Callable, dict[st
     arguments = {option: p.default for option, p in accepted.items()} | named
     for option, value in overrides.items():
         if option not in accepted:
-            reason = f"{name} takes no such option; its options: {', '.join(accepted)}"
-            raise FieldError(("task", option), reason)
+            near = choices_for(option, ["name", *accepted], ", ".join(accepted))
+            raise FieldError(("task", option), f"{name} takes no such option{near}")
         arguments[option] = checked("task", accepted[option], value)
     return build, arguments
 

@@ -225,7 +225,8 @@ def _options(field: str, table: dict[str, Any], config: NamedConfig) -> dict[str
     }
     for name in config.options:
         if name not in accepted:
-            reason = f"{config.name} takes no such option{choices_for(name, accepted)}"
+            near = choices_for(name, ["name", *accepted], ", ".join(accepted) or "none")
+            reason = f"{config.name} takes no such option{near}"
             raise FieldError((field, name), reason)
     return {name: checked(field, accepted[name], value) for name, value in config.options.items()}
 

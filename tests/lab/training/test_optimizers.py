@@ -206,6 +206,7 @@ def test_schedules_rise_and_then_are_what_their_names_say(name, options, wanted)
             r"^optimizer\.b3: lion takes no such option; choices: b1, b2$",
         ),
         ({"optimizer": named("lion", b1=1.5)}, r"^optimizer\.b1: 1\.5 must be 0\.0 or more, and"),
+        ({"optimizer": named("sgd", nam="lion")}, r"^optimizer\.nam: sgd .*; did you mean name"),
         ({"optimizer": named("sgd", nesterov=1)}, r"^optimizer\.nesterov: 1 is not of type bool$"),
         ({"optimizer": named("lion", rate=1.0)}, r"^optimizer\.rate: lion takes no such option"),
         (
