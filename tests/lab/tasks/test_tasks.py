@@ -257,6 +257,7 @@ def test_chance_is_what_a_guess_gets(name):
         ("canvass:x", {}, "task.name: no task 'canvass:x'; did you mean canvas:PATH? choices: st"),
         ("zz:path", {}, "task.name: no task 'zz:path'; choices: stdlib"),  # control
         ("tokens:", {}, "task.name: 'tokens:' lacks its path; it is written tokens:PATH"),
+        ("tokens:/no/folder", {}, "py TEXT --tokenizer=bpe:SIZE --out=/no/folder"),
         ("copy", {"nam": "sort"}, "task.nam: copy takes no such option; did you mean name? "),
         ("copy", {"alphabte": 3}, "task.alphabte: copy takes no such option; did you mean alph"),
         ("copy", {"alphabet": "3"}, "task.alphabet: '3' is not of type int"),
