@@ -5,7 +5,6 @@
 Text before the line of MARK is written by hand and stays.
 """
 
-import argparse
 import collections
 import json
 import pathlib
@@ -19,6 +18,7 @@ from posenc_jax import Encoding, parts_from_huggingface
 from posenc_jax.huggingface.reading import row_of
 from posenc_jax.huggingface.rows import Answer, Parts, Seq2Seq
 from posenc_jax.huggingface.types import ROWS
+from posenc_jax.lab.hosts.flags import Flags
 
 ROOT = pathlib.Path(__file__).parents[1]
 FROZEN = ROOT / "tests" / "goldens" / "huggingface"
@@ -255,10 +255,8 @@ def anchor(kind: str) -> str:
     return "type-" + kind.replace(".", "-").lower()
 
 
-def parsed_flags() -> argparse.ArgumentParser:
-    return argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+def parsed_flags() -> Flags:
+    return Flags(__doc__)
 
 
 def main() -> None:
