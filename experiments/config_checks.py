@@ -116,6 +116,29 @@ def params(encoding: Encoding, model: schema.ModelConfig) -> Any:
     return jax.eval_shape(lambda: encoding.init(jax.random.key(0), model.dims))
 
 
+def undecayed(name: str, encoding: Encoding, config: schema.TrainedConfig) -> None:
+    """FieldError: a name of `train.undecayed` that no weights have, of a model that reads ids or
+    vectors.
+    """
+    if config.train.undecayed:
+        from posenc_jax.lab.training import optimizers
+
+        trees = [shapes(config.model, encoding, encodings.axes(name), n) for n in (None, 1)]
+        optimizers.check_undecayed(config.train.undecayed, trees)
+
+
+def shapes(
+    model: schema.ModelConfig, encoding: Encoding, axes: int = 1, features: int | None = None
+) -> Any:
+    """The shapes of the weights of a model of one symbol; axes, features: as of `build`."""
+    from posenc_jax.lab.model.transformer import Encodings, build  # loads Flax
+
+    paired = model.kind == "encoder_decoder"
+    placed: Any = Encodings(encoding, encoding) if paired else encoding
+    made = build(model, placed, 1, axes=max(1, axes), features=features)
+    return jax.eval_shape(made.init, jax.random.key(0))
+
+
 def weights(
     field: str, read: tuple[str, Encoding], trained: tuple[str, Encoding], model: schema.ModelConfig
 ) -> None:

@@ -203,16 +203,21 @@ def _names(path: Any) -> set[str]:
 def _under(names: Collection[str], params: Any) -> Any:
     """The tree of the parameters with True for leaves that have one of the names in their path.
 
-    FieldError: a name that no path has.
+    FieldError: see `check_undecayed`.
     """
+    check_undecayed(names, params)
+    is_under = lambda path, leaf: not _names(path).isdisjoint(names)
+    return jax.tree_util.tree_map_with_path(is_under, params)
+
+
+def check_undecayed(names: Collection[str], params: Any) -> None:
+    """Raises FieldError for a name that no path in the tree of the parameters has."""
     paths = [_names(path) for path, _ in jax.tree_util.tree_leaves_with_path(params)]
-    known = sorted(set.union(*paths))
+    known = sorted(set.union(*paths) - {""})
     for name in names:
         if name not in known:
             reason = f"no weights are under {name!r}{choices_for(name, known)}"
             raise FieldError(("train", "undecayed"), reason)
-    is_under = lambda path, leaf: not _names(path).isdisjoint(names)
-    return jax.tree_util.tree_map_with_path(is_under, params)
 
 
 def _options(field: str, table: dict[str, Any], config: NamedConfig) -> dict[str, Any]:

@@ -156,6 +156,55 @@ def test_a_start_that_cannot_be_is_one_line(source, tmp_path, start, changes, sa
     assert "\n" not in str(refused.value)
 
 
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        (
+            {"model__width": 16},
+            r"config.model.width: 16, but the weights of \S+ were trained with 8: s",
+        ),
+        (
+            {"model__layers": 2},
+            r"config.model.layers: 2, but the weights of \S+ were trained with 1",
+        ),
+        (
+            {"model__gated": True},
+            r"config.model.gated: True, but the weights of \S+ were trained w",
+        ),
+        (
+            {"task__alphabet": 5},
+            r"config.task.name: 'copy' has 10 symbols; the weights of \S+ know 9",
+        ),
+        (
+            {"train__undecayed": ("embedd",)},
+            r"config.train.undecayed: no weights are under 'embedd'",
+        ),
+    ],
+)
+def test_weights_that_do_not_fit_are_refused_before_a_folder_is_made(
+    source, tmp_path, changes, said
+):
+    start = {"run": str(source), "what": "weights"}
+    with pytest.raises(FieldError, match=f"^{said}"):
+        experiments.prepare(config_of(4, start, **changes), str(tmp_path / "work"))
+    assert not (tmp_path / "work").exists()
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"model__activation": "relu", "model__heads": 2, "train__undecayed": ("embed",)},
+        {"task__name": "reverse"},
+        {"task__name": "stdlib", "task__alphabet": None},  # its symbols are known when it is read
+    ],
+)
+def test_weights_that_fit_are_accepted(source, tmp_path, changes):
+    config = config_of(4, {"run": str(source), "what": "weights"}, **changes)
+    config["task"] = {k: v for k, v in config["task"].items() if v is not None}
+    assert callable(experiments.prepare(config, str(tmp_path / "work")))
+
+
 def test_a_cosine_is_told_that_it_never_goes_on_and_not_from_where(source, monkeypatch):
     """Its rates depend on the number of steps after the warm-up, those of wsd in its fall."""
 
