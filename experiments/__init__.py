@@ -133,7 +133,9 @@ def prepare(config: dict[str, Any], workdir: str) -> Callable[[], None]:
 
     from posenc_jax.lab import runs
 
-    if runs.run_status(workdir, checked.model_dump(), _defaults(checked)) == "finished":
+    # The folder of an evaluation is chosen by the name of `evaluate`.
+    flag = "--name" if _is_evaluation(checked) else "--workdir"
+    if runs.run_status(workdir, checked.model_dump(), _defaults(checked), flag) == "finished":
         return partial(_say_finished, checked, workdir)
     if start := _start(checked):
         with inside("config"):

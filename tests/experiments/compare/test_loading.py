@@ -20,6 +20,7 @@ from experiments.compare.fields import Config
 from posenc_jax import full, lab
 from posenc_jax.lab import runs
 from posenc_jax.lab.hosts import failpoints
+from posenc_jax.lab.hosts.exit_status import Refused
 from posenc_jax.lab.runs import source
 from posenc_jax.lab.runs.checkpoints import named_leaves
 from posenc_jax.options import FieldError
@@ -213,6 +214,15 @@ def test_weights_of_4_symbols_are_evaluated_on_a_task_of_9_or_more(run):
         lab.evaluate(run, lengths=(8,), task=task)
     with pytest.raises(FieldError, match=r"^config.train.min_length: 4 is not a size of task per"):
         experiments.check(tiny(task=task, eval={"lengths": (9,)}).to_dict())
+
+
+def test_another_evaluation_of_the_same_name_is_told_to_choose_another(run, tmp_path):
+    lab.evaluate(run, step=2, name="taken")
+    said = r"^workdir: \S+taken already holds a run, with .*; choose another --name$"
+    with pytest.raises(Refused, match=said):
+        lab.evaluate(run, step=4, name="taken")
+    with pytest.raises(Refused, match=r"; choose another --workdir$"):  # control
+        experiments.prepare(tiny(seeds=3).to_dict(), str(run))
 
 
 def test_a_task_of_other_symbols_is_told_by_their_number(run):
