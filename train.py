@@ -28,8 +28,8 @@ from ml_collections.config_flags import config_path
 from experiments import job, train_help
 from posenc_jax.lab.config import imports
 from posenc_jax.lab.hosts.console import say
-from posenc_jax.lab.hosts.exit_status import first_line
-from posenc_jax.lab.hosts.files import folder_name
+from posenc_jax.lab.hosts.exit_status import Refused, first_line
+from posenc_jax.lab.hosts.files import expanded, folder_name
 from posenc_jax.options import FieldError, choices_for, field_name
 
 HELP = {"--help", "-help", "-h"}
@@ -64,7 +64,11 @@ def parse(argv: list[str]) -> tuple[dict[str, Any], str]:
     stem = pathlib.Path(path).stem
     now = datetime.datetime.now().strftime("%Y%m%d-%H%M%S")
     name = os.environ.get("WANDB_RUN_ID") or now  # agents of a sweep may start in one second
-    return changed.value.to_dict(), workdir.value or f"runs/{stem}/{folder_name(name)}"
+    try:
+        folder = str(expanded(workdir.value)) if workdir.value else ""
+    except Refused as error:
+        raise FieldError("--workdir", str(error)) from None
+    return changed.value.to_dict(), folder or f"runs/{stem}/{folder_name(name)}"
 
 
 def _without_config(argv: list[str]) -> list[str]:

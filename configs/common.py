@@ -1,14 +1,16 @@
 """Functions that the config files share."""
 
-from collections.abc import Container
+import difflib
+from collections.abc import Collection
 from typing import Any, Literal, get_args, get_origin
 
 from ml_collections import ConfigDict, config_dict
 
 import experiments
+from posenc_jax import encodings
 from posenc_jax.lab.config import schema
 from posenc_jax.lab.config.errors import inside
-from posenc_jax.options import FieldError
+from posenc_jax.options import FieldError, choices_for
 
 
 def config(experiment: str, **fields: Any) -> ConfigDict:
@@ -55,12 +57,24 @@ def words(argument: str) -> tuple[list[str], bool]:
     return [word for word in split if word != "quick"], "quick" in split
 
 
-def pick(words: list[str], choices: Container[str]) -> tuple[str, list[str]]:
-    """The word that is one of the choices, or "", and the other words. FieldError: two of them."""
+def pick(words: list[str], choices: Collection[str]) -> tuple[str, list[str]]:
+    """The word that is one of the choices, or "", and the other words, which name methods.
+
+    FieldError: two of the choices, or a word that is near one or cannot name a method; a method of
+    a user's own may be registered later.
+    """
     chosen = [word for word in words if word in choices]
     if len(chosen) > 1:
         raise FieldError("--config", f"one at a time, not {', '.join(chosen)}")
-    return (chosen or [""])[0], [word for word in words if word not in chosen]
+    rest = [word for word in words if word not in chosen]
+    for word in rest:
+        parts = [part for part in word.split("+") if part and part not in encodings.CATALOG]
+        near = difflib.get_close_matches(word, choices)
+        if parts and (near or not all(part.isidentifier() for part in parts)):
+            known = [*choices, "quick", "names of methods"]
+            reason = f"argument {word!r} is not known{choices_for(word, known)}"
+            raise FieldError("--config", reason)
+    return (chosen or [""])[0], rest
 
 
 def only_quick(argument: str) -> bool:

@@ -3,11 +3,12 @@
 #
 # A run keeps its weights. `posenc_jax.lab.load` gives the model of one encoding and seed in one
 # line, and `posenc_jax.lab.evaluate` evaluates the weights again, at other lengths or under other
-# encodings. The notebook needs the extra `lab`, and this repository on Python's path.
+# encodings. The notebook needs the extra `lab` and this repository: run it there, or in examples/.
 
 # %%
 import contextlib
 import io
+import sys
 import tempfile
 from pathlib import Path
 
@@ -16,6 +17,7 @@ import jax.numpy as jnp
 import matplotlib.pyplot as plt
 import numpy as np
 
+sys.path += [".", ".."]  # one of the two is the folder of the repository
 import experiments
 import posenc_jax
 from configs import common

@@ -25,7 +25,7 @@ status 1, after its report is written. The module `run` is imported when the exp
 
 import contextlib
 import importlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -80,19 +80,43 @@ def check(config: dict[str, Any]) -> schema.ExperimentConfig:
     return checked
 
 
-def _check_trainings(part: pydantic.BaseModel) -> None:
-    """FieldError: a training's optimizer or schedule, or one of their options, does not exist."""
-    for name in type(part).model_fields:
-        value = getattr(part, name)
-        with inside(name):
-            if isinstance(value, schema.TrainConfig):
-                if {"optimizer", "schedule"} & value.model_dump(exclude_defaults=True).keys():
-                    # Optax takes as long to load as all else of a config; the defaults exist.
-                    from posenc_jax.lab.training import optimizers
+def _check_trainings(config: schema.ExperimentConfig) -> None:
+    """FieldError: a training's optimizer or schedule, or one of their options, does not exist, or
+    its weights are averaged over more steps than it has.
+    """
+    for path, training in _trainings(config):
+        with inside(*path):
+            average = getattr(training, "average", 0)
+            if average > training.steps and not _is_evaluation(config):
+                reason = f"{average} is more than the {training.steps} steps of the training"
+                raise FieldError("average", f"{reason}: most of it would be initial weights")
+            if {"optimizer", "schedule"} & training.model_dump(exclude_defaults=True).keys():
+                # Optax takes as long to load as all else of a config; the defaults exist.
+                from posenc_jax.lab.training import optimizers
 
-                    optimizers.check(value)
-            elif isinstance(value, schema.Part):
-                _check_trainings(value)
+                optimizers.check(training)
+
+
+def _trainings(part: pydantic.BaseModel, *path: str) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """Yields the parts of a config that have steps, each with its path."""
+    for name in type(part).model_fields:
+        if isinstance(value := getattr(part, name), schema.Part):
+            if "steps" in type(value).model_fields:
+                yield (*path, name), value
+            yield from _trainings(value, *path, name)
+
+
+def _is_evaluation(config: schema.ExperimentConfig) -> bool:
+    return isinstance(config, schema.TrainedConfig) and config.is_evaluation
+
+
+def _say_unfinished_warmups(config: schema.ExperimentConfig) -> None:
+    """Prints a line for each training that ends in its warm-up."""
+    for path, training in () if _is_evaluation(config) else _trainings(config):
+        if 0 < training.steps <= (warmup := getattr(training, "warmup", 0)):
+            field = ".".join(("config", *path, "warmup"))
+            say(f"{field}: {warmup}, and {training.steps} steps in all, so the learning rate never "
+                "reaches its largest value")  # fmt: skip
 
 
 def prepare(config: dict[str, Any], workdir: str) -> Callable[[], None]:
@@ -109,7 +133,9 @@ def prepare(config: dict[str, Any], workdir: str) -> Callable[[], None]:
 
     from posenc_jax.lab import runs
 
-    if runs.run_status(workdir, checked.model_dump(), _defaults(checked)) == "finished":
+    # The folder of an evaluation is chosen by the name of `evaluate`.
+    flag = "--name" if _is_evaluation(checked) else "--workdir"
+    if runs.run_status(workdir, checked.model_dump(), _defaults(checked), flag) == "finished":
         return partial(_say_finished, checked, workdir)
     if start := _start(checked):
         with inside("config"):
@@ -156,6 +182,7 @@ def _run(config: schema.ExperimentConfig, workdir: str) -> None:
             runs.Run(workdir, *identity) as run,
         ):
             say(_header(config, workdir))
+            _say_unfinished_warmups(config)
             summary = run.finish(measure(config, run))
             if run.is_writer:
                 show(workdir)

@@ -20,12 +20,13 @@ TEXTS = "stdlib$|prose$|file:|tfds:"  # tasks whose tokens are the bytes of a te
 
 
 def sizes(config: Any) -> dict[str, Sequence[int]]:
-    """The sizes of the task that each field names: field -> sizes."""
-    return {
-        "train.min_length": (config.train.min_length,),
-        "train.length": (config.train.length,),
-        "eval.lengths": config.eval.lengths,
-    }
+    """The sizes of the task that each field names: field -> sizes. An evaluation of stored weights,
+    which takes no training step, has those of its tests alone.
+    """
+    train, tested = config.train, {"eval.lengths": config.eval.lengths}
+    if config.is_evaluation:
+        return tested
+    return {"train.min_length": (train.min_length,), "train.length": (train.length,), **tested}
 
 
 def text_of_bytes(task: schema.TaskConfig) -> None:
@@ -129,6 +130,29 @@ def kind(model: schema.ModelConfig, task: schema.TaskConfig) -> None:
 def params(encoding: Encoding, model: schema.ModelConfig) -> Any:
     """The shapes of the encoding's parameters in a model."""
     return jax.eval_shape(lambda: encoding.init(jax.random.key(0), model.dims))
+
+
+def undecayed(name: str, encoding: Encoding, config: schema.TrainedConfig) -> None:
+    """FieldError: a name of `train.undecayed` that no weights have, of a model that reads ids or
+    vectors.
+    """
+    if config.train.undecayed:
+        from posenc_jax.lab.training import optimizers
+
+        trees = [shapes(config.model, encoding, encodings.axes(name), n) for n in (None, 1)]
+        optimizers.check_undecayed(config.train.undecayed, trees)
+
+
+def shapes(
+    model: schema.ModelConfig, encoding: Encoding, axes: int = 1, features: int | None = None
+) -> Any:
+    """The shapes of the weights of a model of one symbol; axes, features: as of `build`."""
+    from posenc_jax.lab.model.transformer import Encodings, build  # loads Flax
+
+    paired = model.kind == "encoder_decoder"
+    placed: Any = Encodings(encoding, encoding) if paired else encoding
+    made = build(model, placed, 1, axes=max(1, axes), features=features)
+    return jax.eval_shape(made.init, jax.random.key(0))
 
 
 def weights(

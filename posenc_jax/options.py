@@ -41,24 +41,29 @@ def field_name(path: Sequence[str | int]) -> str:
 
 
 class Bound(NamedTuple):
-    """Numbers that an option may be: those above 0, or those of `least` or more, up to `most`.
+    """Numbers that an option may be: those above 0, or those of `least` or more; up to `most`, or
+    less than `below`.
 
     Annotated[int, Bound(1)] is the type of an option of 1 or more.
     """
 
     least: float | None = None
     most: float | None = None
+    below: float | None = None
 
     def check(self, path: Sequence[str | int], value: float) -> None:
         """FieldError: the value is not such a number."""
         low = value > 0 if self.least is None else value >= self.least
-        if not low or (self.most is not None and value > self.most):
+        high = self.most is None or value <= self.most
+        high &= self.below is None or value < self.below
+        if not (low and high):
             raise FieldError(path, f"{value!r} must be {self}")
 
     def __str__(self) -> str:
         if self.most is not None:
             return f"{self.least} to {self.most}"
-        return "positive" if self.least is None else f"{self.least} or more"
+        low = "positive" if self.least is None else f"{self.least} or more"
+        return low if self.below is None else f"{low}, and less than {self.below}"
 
 
 Count = Annotated[int, Bound(1)]
@@ -67,11 +72,15 @@ Count = Annotated[int, Bound(1)]
 def choices_for(word: str, names: Iterable[str], where: str = "") -> str:
     """The choices as text: "; did you mean rope? choices: nope, rope".
 
+    A word with a colon, such as file:book.txt, is compared with what a name has before its own.
+
     where: what has all names, for those that are too many for a line.
     """
     names = [str(name) for name in names]
-    lower = {name.lower(): name for name in names}
-    near = [lower[name] for name in difflib.get_close_matches(word.lower(), lower, n=3)]
+    compared = (lambda text: text.lower().partition(":")[0]) if ":" in word else str.lower
+    # The first of equal ones, and before it one with a colon, if the word has one.
+    by_text = {compared(name): name for name in sorted(reversed(names), key=lambda n: ":" in n)}
+    near = [by_text[text] for text in difflib.get_close_matches(compared(word), by_text, n=3)]
     hint = f"did you mean {', '.join(near)}? " if near else ""
     return f"; {hint}choices: {where or ', '.join(names) or 'none'}"
 

@@ -5,7 +5,6 @@
 Text before the line of MARK is written by hand and stays.
 """
 
-import argparse
 import collections
 import json
 import pathlib
@@ -20,6 +19,7 @@ from posenc_jax.huggingface.reading import row_of
 from posenc_jax.huggingface.rows import Answer, Parts, Seq2Seq
 from posenc_jax.huggingface.types import ROWS
 from posenc_jax.lab.hosts.exit_status import one_line
+from posenc_jax.lab.hosts.flags import Flags
 
 ROOT = pathlib.Path(__file__).parents[1]
 FROZEN = ROOT / "tests" / "goldens" / "huggingface"
@@ -256,10 +256,8 @@ def anchor(kind: str) -> str:
     return "type-" + kind.replace(".", "-").lower()
 
 
-def parsed_flags() -> argparse.ArgumentParser:
-    return argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+def parsed_flags() -> Flags:
+    return Flags(__doc__)
 
 
 @one_line

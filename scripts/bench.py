@@ -10,7 +10,6 @@ the `bench` extra (`pip install '.[bench]'`); without it their rows say so. Then
 `python scripts/speed_page.py` writes the tables of docs/speed.md; the site has all of them.
 """
 
-import argparse
 import datetime
 import importlib.metadata
 import json
@@ -26,6 +25,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # the package need not be installed
 
+from posenc_jax.lab.hosts.flags import Flags
 from posenc_jax.lab.runs.environment import processor
 
 HERE = Path(__file__).parent
@@ -238,11 +238,11 @@ def ratios(result: dict[str, Any], ours: dict[str, Any]) -> list[float]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser = Flags((__doc__ or "").splitlines()[0])
     parser.add_argument("--peer-python", default=sys.executable)
     parser.add_argument("--only", default="", help="how the contests' names begin")
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--to", type=Path, default=HERE.parent, metavar="DIR",
+    parser.add_argument("--to", type=Flags.path, default=HERE.parent, metavar="DIR",
                         help="what holds results/; default: the repository")  # fmt: skip
     flags = parser.parse_args()
     all_contests = step_contests() | attention_contests() | trace_contests()

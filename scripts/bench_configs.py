@@ -10,7 +10,6 @@ run, from the command to its end. The machine must do nothing else; a load of LO
 refused in one line with status 2, a run that fails with status 1.
 """
 
-import argparse
 import datetime
 import importlib.metadata
 import json
@@ -30,6 +29,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))  # the package need not be in
 from posenc_jax.lab.hosts.devices import cores
 from posenc_jax.lab.hosts.exit_status import one_line
 from posenc_jax.lab.hosts.files import write_json
+from posenc_jax.lab.hosts.flags import Flags
 from posenc_jax.lab.report.markdown import replace_between
 
 ROOT = Path(__file__).parents[1]
@@ -48,10 +48,8 @@ class Time(NamedTuple):
     jax: str
 
 
-def parsed_flags() -> argparse.ArgumentParser:
-    flags = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+def parsed_flags() -> Flags:
+    flags = Flags(__doc__)
     flags.add_argument("variants", nargs="*", metavar="VARIANT", help="as after configs/")
     return flags
 

@@ -10,7 +10,6 @@ the peers, if it is installed. The machine and the GPU must do nothing else. The
 `python scripts/speed_page.py` writes the tables of docs/speed.md; the site has all of them.
 """
 
-import argparse
 import contextlib
 import datetime
 import json
@@ -29,6 +28,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))  # the package need not be in
 
 from posenc_jax import encodings
 from posenc_jax.lab.hosts.files import write_json
+from posenc_jax.lab.hosts.flags import Flags
 
 ROOT = Path(__file__).parents[1]
 HEADS = {"heads": 12, "head": 64}
@@ -261,7 +261,7 @@ def machine() -> dict[str, str]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser = Flags((__doc__ or "").splitlines()[0])
     parser.add_argument(
         "--only",
         default=",".join(PARTS),
@@ -270,7 +270,7 @@ def main() -> None:
     )
     parser.add_argument("--quick", action="store_true", help="small sizes, on any machine")
     parser.add_argument("--seconds", type=float, default=600.0, help="to begin to compile in")
-    parser.add_argument("--to", type=Path, default=ROOT, metavar="DIR",
+    parser.add_argument("--to", type=Flags.path, default=ROOT, metavar="DIR",
                         help="what holds results/; default: the repository")  # fmt: skip
     flags = parser.parse_args()
     for part in flags.only.split(","):

@@ -37,6 +37,7 @@ from experiments.board.leaderboard.rates_tried import program, tried
 from experiments.board.leaderboard.task_table import by_task
 from posenc_jax.lab import runs
 from posenc_jax.lab.hosts.exit_status import first_line, one_line
+from posenc_jax.lab.hosts.flags import Flags
 from posenc_jax.lab.runs import StoredRun
 from posenc_jax.lab.runs.archive import pack
 from scripts import experiment_page, sweep
@@ -177,13 +178,8 @@ def stage(name: str, named: Sequence[str], runs_of_part: slice, *options: str) -
     return status
 
 
-def parsed_flags() -> argparse.ArgumentParser:
-    flags = argparse.ArgumentParser(
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        epilog="Other flags are those of scripts/sweep.py.",
-        allow_abbrev=False,
-    )
+def parsed_flags() -> Flags:
+    flags = Flags(__doc__, epilog="Other flags are those of scripts/sweep.py.", allow_abbrev=False)
     flags.add_argument("--point", action="append", default=[], help="a run; again for more")
     flags.add_argument("--stage", choices=STAGES[1:], help="a stage of the next design")
     flags.add_argument("--part", type=part, metavar="K/N", help="of a stage: run K of every N runs")
@@ -197,7 +193,7 @@ def main(arguments: list[str]) -> int:
     flags, others = parser.parse_known_args(arguments)
     named = flags.point
     if flags.part and (named or not flags.stage):
-        parser.error("argument --part: of all runs of a stage; give --stage, and no --point")
+        parser.error("--part: of all runs of a stage; give --stage, and no --point")
     archive, folder = POSITION if flags.stage else (ROOT / "results" / "leaderboard.tar.xz", FOLDER)
     if archive.exists():
         try:

@@ -8,7 +8,6 @@ explorer and the table of methods. A new method needs no entry: the site measure
 lacks. An unknown name is refused in one line, with exit status 2.
 """
 
-import argparse
 import sys
 from pathlib import Path
 
@@ -20,6 +19,7 @@ from posenc_jax.encodings import CATALOG, card
 from posenc_jax.lab.gallery import store
 from posenc_jax.lab.hosts.exit_status import one_line
 from posenc_jax.lab.hosts.files import check_writable
+from posenc_jax.lab.hosts.flags import Flags
 
 ARCHIVE = Path(__file__).parents[1] / "results" / "catalogue.tar.xz"
 
@@ -27,11 +27,11 @@ ARCHIVE = Path(__file__).parents[1] / "results" / "catalogue.tar.xz"
 @one_line
 def main(arguments: list[str] | None = None) -> int:
     """Returns the exit status: 0, or 2 if a name is refused."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = Flags(__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help="methods; all by default")
-    parser.add_argument("--out", type=Path, default=ARCHIVE, metavar="FILE", help="the archive")
+    parser.add_argument(
+        "--out", type=Flags.path, default=ARCHIVE, metavar="FILE", help="the archive"
+    )
     flags = parser.parse_args(arguments)
     jax.config.update("jax_platforms", "cpu")
     try:

@@ -16,7 +16,6 @@ On a TPU the rows "NAME, auto" are JAX's splash attention, which `form="auto"` t
 is added to the logits. On a CPU the kernels are interpreted, for few tokens: times say nothing.
 """
 
-import argparse
 import fnmatch
 import json
 import os
@@ -36,6 +35,7 @@ import jax
 from posenc_jax import Dims, encodings
 from posenc_jax.backends.target import KERNELS, compile_for
 from posenc_jax.lab.hosts.files import write_json
+from posenc_jax.lab.hosts.flags import Flags
 from scripts.accelerators.programs import encoding_of, takes_form
 from scripts.gpu import methods
 from scripts.gpu.worker import milliseconds
@@ -143,14 +143,14 @@ def kept(path: Path | None) -> dict[str, Any]:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Returns the exit status: 0 if every kernel is right."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = Flags(__doc__)
     parser.add_argument("--only", default="*", metavar="PATTERN,...", help="methods; default: all")
     parser.add_argument("--seconds", type=float, default=240, help="no method begins later")
     parser.add_argument("--kernel", default="", choices=["", *sorted(KERNEL_NAMES)],
                         help="asked alone; default: those that a user has")  # fmt: skip
-    parser.add_argument("--keep", type=Path, metavar="FILE", help="right methods, for a new start")
+    parser.add_argument(
+        "--keep", type=Flags.path, metavar="FILE", help="right methods, for a new start"
+    )
     parser.add_argument("--no-times", action="store_true", help="errors alone")
     flags = parser.parse_args(arguments)
     began, backend = time.monotonic(), jax.default_backend()

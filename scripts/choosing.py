@@ -7,7 +7,6 @@ is read from the records, and how sure an answer is follows from them. A row wit
 so.
 """
 
-import argparse
 import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -32,6 +31,7 @@ from experiments.invariance.padding_leakage import page as padding
 from experiments.pretrained import page as pretrained
 from posenc_jax.lab import runs
 from posenc_jax.lab.hosts.exit_status import one_line
+from posenc_jax.lab.hosts.flags import Flags
 from posenc_jax.lab.report import summaries
 from posenc_jax.lab.report.formats import counted
 from posenc_jax.lab.runs import StoredRun
@@ -254,10 +254,8 @@ def ledger(claims: Sequence[Finding]) -> str:
     return "\n".join(lines)
 
 
-def parsed_flags() -> argparse.ArgumentParser:
-    return argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+def parsed_flags() -> Flags:
+    return Flags(__doc__)
 
 
 @one_line

@@ -9,7 +9,6 @@ A folder without claims, one of an earlier version, and folders whose seeds over
 one line, with exit status 2.
 """
 
-import argparse
 import sys
 from contextlib import ExitStack
 from pathlib import Path
@@ -22,6 +21,7 @@ from experiments.claims.page import banner, publish
 from experiments.claims.register import LEDGER
 from posenc_jax.lab import runs
 from posenc_jax.lab.hosts.exit_status import one_line
+from posenc_jax.lab.hosts.flags import Flags
 
 ROOT = Path(__file__).parents[1]
 
@@ -29,12 +29,10 @@ ROOT = Path(__file__).parents[1]
 @one_line
 def main(arguments: list[str] | None = None) -> int:
     """Returns the exit status: 0, or 2 if a folder is refused."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("runs", nargs="+", type=Path, metavar="RUN",
+    parser = Flags(__doc__)
+    parser.add_argument("runs", nargs="+", type=Flags.path, metavar="RUN",
                         help="the folder of a claims run, or an archive of several")  # fmt: skip
-    parser.add_argument("--to", type=Path, default=ROOT, metavar="DIR",
+    parser.add_argument("--to", type=Flags.path, default=ROOT, metavar="DIR",
                         help="what holds docs/ and results/; default: the repository")  # fmt: skip
     flags = parser.parse_args(arguments)
     page = flags.to / "docs" / "claims.md"

@@ -17,7 +17,6 @@ With --check nothing is written: the status is 1 if a program's memory or collec
 the committed ones by more than a tenth.
 """
 
-import argparse
 import datetime
 import fnmatch
 import hashlib
@@ -38,6 +37,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))  # the package need not be in
 from posenc_jax.lab.hosts import chips
 from posenc_jax.lab.hosts.chips import COMPILED
 from posenc_jax.lab.hosts.files import write_text
+from posenc_jax.lab.hosts.flags import Flags
 from posenc_jax.lab.report.formats import counted
 from posenc_jax.lab.report.markdown import replace_between
 
@@ -302,9 +302,7 @@ def _most(programs: Mapping[str, Any], size: str, unit: float, group: str) -> st
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = Flags(__doc__)
     parser.add_argument("chip", choices=COMPILED)
     parser.add_argument("--only", default="*", help="patterns of names, with commas between them")
     parser.add_argument("--seconds", type=float, default=1800.0, help="the most for one program")

@@ -7,22 +7,20 @@ The folders are finished runs, or folders of runs; they give the encodings, metr
 the panels. The panels show all runs of the project, with every seed.
 """
 
-import argparse
 import sys
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # the package need not be installed
 
 from posenc_jax.lab import runs
+from posenc_jax.lab.hosts.flags import Flags
 from posenc_jax.lab.report import dashboard
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Returns the exit status: 0, 1 if W&B refuses, 2 if a folder is refused."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("folders", nargs="+", type=Path, metavar="DIR")
+    parser = Flags(__doc__)
+    parser.add_argument("folders", nargs="+", type=Flags.path, metavar="DIR")
     parser.add_argument("--entity", required=True, help="of W&B: a user or a team")
     parser.add_argument("--project", default="posenc_jax")
     parser.add_argument("--name", default="Positional encodings", help="of the workspace")

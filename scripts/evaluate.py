@@ -12,7 +12,6 @@ in RUN is written. RUN need not be finished. A second call says that the evaluat
 What cannot be evaluated is refused in one line, with exit status 2.
 """
 
-import argparse
 import sys
 from pathlib import Path
 from typing import Any
@@ -28,16 +27,15 @@ from experiments import job
 from experiments.compare import loading
 from experiments.sweep_file import overrides
 from posenc_jax.lab.hosts.console import say
+from posenc_jax.lab.hosts.flags import Flags
 from posenc_jax.lab.runs import source
 from posenc_jax.options import FieldError
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Returns the exit status, as of train.py."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("run", type=Path, metavar="RUN", help="the folder of a run")
+    parser = Flags(__doc__)
+    parser.add_argument("run", type=Flags.path, metavar="RUN", help="the folder of a run")
     parser.add_argument("--lengths", default="", metavar="N,N", help="by default those of the run")
     parser.add_argument("--encodings", default="", metavar="NAME,NAME",
                         help="that read the weights, as eval.variants")  # fmt: skip

@@ -9,7 +9,6 @@ written by hand and has a part that is marked for this one (`MARKS`), it goes th
 make one is refused in one line, with exit status 2.
 """
 
-import argparse
 import re
 import sys
 from collections.abc import Sequence
@@ -20,6 +19,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))  # the package need not be in
 import experiments
 from posenc_jax.lab import runs
 from posenc_jax.lab.hosts.exit_status import one_line
+from posenc_jax.lab.hosts.flags import Flags
 from posenc_jax.lab.report import comparison, document
 from posenc_jax.lab.report.formats import counted
 from posenc_jax.lab.report.markdown import replace_between
@@ -31,12 +31,10 @@ ROOT = Path(__file__).parents[1]
 @one_line
 def main(arguments: list[str] | None = None) -> int:
     """Returns the exit status: 0, or 2 if a folder or an archive is refused."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("runs", nargs="+", type=Path, metavar="RUN",
+    parser = Flags(__doc__)
+    parser.add_argument("runs", nargs="+", type=Flags.path, metavar="RUN",
                         help="a finished run, a folder of runs, or an archive of them")  # fmt: skip
-    parser.add_argument("--to", type=Path, default=ROOT, metavar="DIR",
+    parser.add_argument("--to", type=Flags.path, default=ROOT, metavar="DIR",
                         help="what holds docs/ and results/; default: the repository")  # fmt: skip
     flags = parser.parse_args(arguments)
     try:

@@ -10,7 +10,6 @@ network, for this command only: pip install '.[prepare]'. Sets are written as ar
 folder in TFDS_DATA_DIR, or ~/tensorflow_datasets. Exit status 2: it cannot, and one line says why.
 """
 
-import argparse
 import importlib.util
 import shutil
 import sys
@@ -19,6 +18,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # the package need not be installed
 
+from posenc_jax.lab.hosts.flags import Flags
 from posenc_jax.lab.tasks import tfds_folder
 from posenc_jax.options import choices_for
 
@@ -27,7 +27,7 @@ EXTRA = "pip install '.[prepare]'"
 
 def main(arguments: list[str] | None = None) -> int:
     """Returns the exit status: 0, or 2 if the set cannot be prepared."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser = Flags((__doc__ or "").splitlines()[0])
     parser.add_argument("name", help="as in tfds:NAME")
     parser.add_argument("--dry-run", action="store_true", help="say what it takes, and stop")
     flags = parser.parse_args(arguments)

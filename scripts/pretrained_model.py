@@ -9,7 +9,6 @@ the last fifth of them (Hägele et al. 2024, arXiv 2405.18392). A run that was s
 it was.
 """
 
-import argparse
 import hashlib
 import math
 import platform
@@ -27,6 +26,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from experiments.board.training import Examples, Programs
 from posenc_jax.lab import tasks
 from posenc_jax.lab.config.schema import Part, TrainConfig
+from posenc_jax.lab.hosts.flags import Flags
 from posenc_jax.lab.model import pretrained
 from posenc_jax.lab.model.transformer import build
 from posenc_jax.lab.runs.checkpoints import Checkpoints, fill
@@ -76,10 +76,8 @@ class Budget(Part):
 
 def main() -> int:
     """Returns the exit status, 0."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--workdir", type=Path, default=ROOT / "runs/pretrained_model")
+    parser = Flags(__doc__)
+    parser.add_argument("--workdir", type=Flags.path, default=ROOT / "runs/pretrained_model")
     flags = parser.parse_args()
     task = tasks.make("stdlib", stretch=32768)
     budget = Budget()

@@ -11,7 +11,6 @@ of their configs. `--attention` reads the runs' checkpoints, a few seconds for e
 without a finished run is refused in one line, with exit status 2.
 """
 
-import argparse
 import os
 import sys
 from pathlib import Path
@@ -22,6 +21,7 @@ import experiments
 from experiments.compare.length_extrapolation import attention
 from posenc_jax.lab import runs
 from posenc_jax.lab.hosts.exit_status import one_line
+from posenc_jax.lab.hosts.flags import Flags
 from posenc_jax.lab.report import comparison
 from posenc_jax.lab.report.formats import counted
 
@@ -29,13 +29,15 @@ from posenc_jax.lab.report.formats import counted
 @one_line
 def main(arguments: list[str] | None = None) -> int:
     """Returns the exit status: 0, or 2 if a folder is refused."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = Flags(__doc__)
     parser.add_argument(
-        "folders", nargs="+", type=Path, metavar="DIR", help="a finished run, or a folder of runs"
+        "folders",
+        nargs="+",
+        type=Flags.path,
+        metavar="DIR",
+        help="a finished run, or a folder of runs",
     )
-    parser.add_argument("--out", type=Path, help="the page over many runs")
+    parser.add_argument("--out", type=Flags.path, help="the page over many runs")
     parser.add_argument("--attention", action="store_true", help="maps of attention on the page")
     parser.add_argument("--reference", default="", metavar="NAME",
                         help="of one run: the encoding that others are compared with")  # fmt: skip

@@ -5,7 +5,6 @@
 The tables of what is compiled for accelerators are those of scripts/compile_for.py.
 """
 
-import argparse
 import json
 import sys
 from collections.abc import Mapping, Sequence
@@ -16,6 +15,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parents[1]))  # the package need not be installed
 
 from posenc_jax.lab.hosts.exit_status import one_line
+from posenc_jax.lab.hosts.flags import Flags
 from posenc_jax.lab.report.formats import counted
 from posenc_jax.lab.report.markdown import replace_between
 from scripts import bench
@@ -171,10 +171,8 @@ def _gpu_tables(gpu: Mapping[str, Any]) -> str:
     return text.replace("\n\n\n", "\n\n").strip()
 
 
-def parsed_flags() -> argparse.ArgumentParser:
-    return argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+def parsed_flags() -> Flags:
+    return Flags(__doc__)
 
 
 @one_line

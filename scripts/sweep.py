@@ -39,6 +39,7 @@ from posenc_jax.lab.config.searches import Search
 from posenc_jax.lab.config.sweeps import Point, Sweep
 from posenc_jax.lab.hosts.console import say
 from posenc_jax.lab.hosts.exit_status import Interrupted, one_line
+from posenc_jax.lab.hosts.flags import Flags
 from posenc_jax.lab.hosts.signals import STOP_SIGNALS
 from posenc_jax.lab.launch import agents, local, search, skypilot, slices, slurm
 from posenc_jax.lab.report import comparison, terminal
@@ -51,11 +52,11 @@ ROOT = Path(__file__).parents[1]
 @one_line
 def main(arguments: list[str] | None = None) -> int:
     """Returns the exit status; see the module's docstring."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = Flags(__doc__)
     parser.add_argument("--config", required=True, metavar="PATH[:ARGUMENT]")
-    parser.add_argument("--folder", type=Path, help="of the sweep; default runs/sweeps/CONFIG")
+    parser.add_argument(
+        "--folder", type=Flags.path, help="of the sweep; default runs/sweeps/CONFIG"
+    )
     parser.add_argument("--point", action="append", metavar="NAME", help="only this point")
     parser.add_argument("--dry-run", action="store_true", help="shows what would be run")
     parser.add_argument(

@@ -274,6 +274,7 @@ REFUSED = [
     (lambda: make("alibi+"), "encoding.name: no method ''"),
     (lambda: make("alibi", slope=1), "encoding.slope: alibi takes no such option; its options"),
     (lambda: make("nope", slope=1), "encoding.slope: nope takes no such option; its options: none"),
+    (lambda: make("rope", nam="t5"), "encoding.nam: rope takes no such option; did you mean name?"),
     (lambda: make("rope", bse=1.0), "encoding.bse: rope takes no such option; did you mean base?"),
     (lambda: describe("rope+alibbi"), "encoding.name: no method 'alibbi'; did you mean alibi"),
     (lambda: make("alibi", learned="yes"), "encoding.learned: 'yes' is not of type bool"),

@@ -55,6 +55,24 @@ def test_an_example_runs(source):
     assert done.stdout
 
 
+@pytest.mark.parametrize("folder", [ROOT, ROOT / "examples"], ids=["root", "examples"])
+def test_a_source_that_needs_the_repository_finds_it(folder, tmp_path):
+    """`python examples/trained_run.py` ended in a traceback without PYTHONPATH."""
+    (tmp_path / "posenc_jax").symlink_to(ROOT / "posenc_jax")  # as if it were installed
+    source = (ROOT / "examples" / "trained_run.py").read_text("utf-8")
+    imports = next(text for kind, text in cells(source) if kind == "code")
+    env = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    script = tmp_path / "imports.py"
+
+    def status(text):
+        script.write_text(text)
+        done = subprocess.run([sys.executable, script], cwd=folder, env=env, capture_output=True)
+        return done.returncode
+
+    assert status(imports) == 0
+    assert status(imports.replace("sys.path +=", "_ =")) == 1, "control"
+
+
 @pytest.mark.thorough
 def test_a_notebook_whose_measurement_comes_out_otherwise_fails(tmp_path):
     source = (ROOT / "examples" / "from_nothing_to_rope.py").read_text("utf-8")

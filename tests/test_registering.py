@@ -206,7 +206,7 @@ def test_a_task_of_ones_own_file_is_found_by_its_name(registering):
     assert tasks.make("ones", length=2).width(3) == 4
     with pytest.raises(ValueError, match=r"^task.length: 'a' is not of type int"):
         tasks.make("ones", length="a")
-    with pytest.raises(ValueError, match=r"^task.size: ones takes no such option; its options: le"):
+    with pytest.raises(ValueError, match=r"^task.size: ones takes no such option; choices: le"):
         tasks.make("ones", size=3)
     with pytest.raises(ValueError, match=r"^register: 'copy' of .* has the name of .*copying.copy"):
         tasks.register(name="copy")(ones)

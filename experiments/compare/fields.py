@@ -87,7 +87,9 @@ def check_method(
     config_checks.groups(field, name, config.task)
     config_checks.training("train.length", name, options, positions(config.train.length))
     config_checks.reach("eval.lengths", name, options, positions(max(config.eval.lengths)))
-    config_checks.width("model.width", name, encodings.make(name, **options), config.model)
+    encoding = encodings.make(name, **options)
+    config_checks.width("model.width", name, encoding, config.model)
+    config_checks.undecayed(name, encoding, config)
 
 
 def check_sequences(config: Config, positions: Callable[[int], int]) -> None:

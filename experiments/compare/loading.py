@@ -1,6 +1,6 @@
 """Loads the models of stored runs, and evaluates their weights again."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -14,11 +14,12 @@ from experiments.compare.start import as_tuples, class_of
 from posenc_jax.encoding import Encoding
 from posenc_jax.lab import runs, tasks
 from posenc_jax.lab.hosts.console import say
-from posenc_jax.lab.hosts.files import as_folder_name, folder_name
+from posenc_jax.lab.hosts.exit_status import Refused
+from posenc_jax.lab.hosts.files import as_folder_name, expanded, folder_name
 from posenc_jax.lab.model.transformer import Encodings, Model
 from posenc_jax.lab.runs import source
 from posenc_jax.lab.runs.checkpoints import fill
-from posenc_jax.options import FieldError, choices_for
+from posenc_jax.options import FieldError, choices_for, typed
 
 EVALUATIONS = "evaluations"  # the folder in a run's folder
 
@@ -56,14 +57,15 @@ def load(
       step: of a checkpoint; by default the last.
 
     Raises:
-      FieldError: an argument that the run does not have, with the choices.
+      FieldError: an argument of another type, or that the run does not have, with the choices.
       Refused: a checkpoint that is damaged, or of other shapes than the model of this code has.
 
     Example:
       trained = load("runs/rope_extrap", "rope")
       logits_BTV = trained.model.apply(trained.params, tokens_BT, posenc_jax.full(1, 64))
     """
-    path = Path(run)
+    path, encoding = _folder(run), typed("encoding", str, encoding)
+    seed, step = (typed(n, int | None, v) for n, v in (("seed", seed), ("step", step)))
     config = read_config(path)
     row = _row(path, config, encoding)
     checkpoint = source.find(path, row.name, step)
@@ -76,6 +78,22 @@ def load(
     of_seed = {name: leaf[trained.index(seed)] for name, leaf in leaves.items()}
     params = fill(jax.eval_shape(row.model.init, jax.random.key(0)), of_seed)
     return Loaded(row.model, params, row.encoding, row.task, config, seed, checkpoint.step)
+
+
+def _folder(run: Any) -> Path:
+    """The path of a run's folder. FieldError: it is no path."""
+    try:
+        return expanded(str(typed("run", str | Path, run)))
+    except Refused as error:
+        raise FieldError("run", str(error)) from None
+
+
+def _several(field: str, kind: type, values: Any) -> tuple[Any, ...]:
+    """The values of an argument; one that is no sequence stands for itself. FieldError: one is of
+    another type.
+    """
+    alone = isinstance(values, str) or not isinstance(values, Iterable)
+    return typed(field, tuple[kind, ...], (values,) if alone else tuple(values))
 
 
 def read_config(run: Path) -> Config:
@@ -108,8 +126,8 @@ def _row(run: Path, config: Config, name: str) -> Row:
 
 def evaluate(
     run: str | Path,
-    lengths: Sequence[int] = (),
-    encodings: Sequence[str] = (),
+    lengths: int | Sequence[int] = (),
+    encodings: str | Sequence[str] = (),
     *,
     encoding: str = "",
     step: int | None = None,
@@ -124,8 +142,8 @@ def evaluate(
 
     Args:
       run: the folder of a run that compares encodings; it need not be finished.
-      lengths: those to evaluate at; (): those of the run.
-      encodings: those to evaluate under, as `eval.variants`; (): the trained one.
+      lengths: that or those to evaluate at; (): those of the run.
+      encodings: that or those to evaluate under, as `eval.variants`; (): the trained one.
       encoding: the trained encoding; "": every one that has a checkpoint.
       step: of the checkpoints; by default the last.
       task: fields of the task that differ from the run's: {"test": "recall"}, or another text by
@@ -133,21 +151,21 @@ def evaluate(
       name: of the folder; by default made from the arguments.
 
     Raises:
-      FieldError: an argument that the run does not have, or a field of its config that the
-        experiment refuses.
+      FieldError: an argument of another type, or that the run does not have, or a field of its
+        config that the experiment refuses.
       Refused: the folder holds another evaluation, or a checkpoint is damaged.
     """
     config, workdir = evaluation(
-        Path(run), lengths, encodings, encoding=encoding, step=step, task=task, name=name
+        run, lengths, encodings, encoding=encoding, step=step, task=task, name=name
     )
     experiments.prepare(config, str(workdir))()
     return runs.read(workdir)
 
 
 def evaluation(
-    run: Path,
-    lengths: Sequence[int] = (),
-    encodings: Sequence[str] = (),
+    run: str | Path,
+    lengths: int | Sequence[int] = (),
+    encodings: str | Sequence[str] = (),
     *,
     encoding: str = "",
     step: int | None = None,
@@ -155,6 +173,9 @@ def evaluation(
     name: str = "",
 ) -> tuple[dict[str, Any], Path]:
     """The config of an evaluation, and its folder; arguments as of `evaluate`."""
+    run, step, task = _folder(run), typed("step", int | None, step), typed("task", Mapping, task)
+    encoding, name = (typed(n, str, v) for n, v in (("encoding", encoding), ("name", name)))
+    lengths, encodings = _several("lengths", int, lengths), _several("encodings", str, encodings)
     before = read_config(run)
     trained = {name: _steps(run, before, name) for name in before.encoding.names}
     if encoding and encoding not in trained:
@@ -183,8 +204,8 @@ def evaluation(
     workdir = run / EVALUATIONS / folder_name(name or default)
     config = before.model_dump()
     config["encoding"]["name"] = ",".join(chosen)
-    config["eval"] |= {"lengths": tuple(lengths)} if lengths else {}
-    config["eval"] |= {"variants": tuple(encodings)} if encodings else {}
+    config["eval"] |= {"lengths": lengths} if lengths else {}
+    config["eval"] |= {"variants": encodings} if encodings else {}
     if task.get("name", before.task.name) != before.task.name:
         config["task"] = {}
     config["task"] |= task

@@ -15,8 +15,10 @@ from typing import Any, TypeVar
 import numpy as np
 
 import experiments
+from experiments import config_checks
 from experiments.compare import fields, start_encoding
-from posenc_jax.lab import runs
+from posenc_jax.encoding import Encoding
+from posenc_jax.lab import runs, tasks
 from posenc_jax.lab.config import schema
 from posenc_jax.lab.config.errors import inside
 from posenc_jax.lab.config.sweeps import dotted
@@ -75,10 +77,48 @@ def check(config: schema.TrainedConfig, workdir: Path) -> None:
         _check_same(config, before, folder, FREE if trains else (*FREE, "task"))
         for name, checkpoint in checkpoints.items():
             _check_goes_on(config, before, name, checkpoint)
+    else:
+        _check_shapes(config.model, before.model, folder)
+        for name in config.encoding.names:
+            trained = start_encoding.of_run(before, _method(before, checkpoints[name].stage))
+            start_encoding.check(config, name, trained, folder)
+    symbols = _symbols(config.task), _symbols(before.task)
+    if None not in symbols and symbols[0] != symbols[1]:
+        raise FieldError("task.name", _other_symbols(config.task.name, folder, *symbols))
+
+
+def _check_shapes(model: schema.ModelConfig, trained: schema.ModelConfig, folder: Path) -> None:
+    """FieldError: the weights of a model are of other shapes than those of a run, by a field."""
+
+    def leaf_shapes(model: schema.ModelConfig) -> dict[str, tuple[int, ...]] | None:
+        try:
+            leaves = named_leaves(config_checks.shapes(model, Encoding()))
+        except (TypeError, ValueError):  # no such model, as heads that kv_heads do not divide
+            return None
+        return {name: leaf.shape for name, leaf in leaves.items()}
+
+    if model == trained or (ours := leaf_shapes(model)) == leaf_shapes(trained):
         return
-    for name in config.encoding.names:
-        trained = start_encoding.of_run(before, _method(before, checkpoints[name].stage))
-        start_encoding.check(config, name, trained, folder)
+    for field in type(model).model_fields:
+        here, there = getattr(model, field), getattr(trained, field)
+        if here != there and leaf_shapes(model.model_copy(update={field: there})) != ours:
+            reason = f"{here!r}, but the weights of {folder} were trained with {there!r}"
+            raise FieldError(("model", field), f"{reason}: state the same")
+
+
+def _symbols(task: schema.TaskConfig) -> int | None:
+    """The number of a task's symbols; None: it is known when the data is read, or there are
+    vectors in their place.
+    """
+    try:
+        built = tasks.check(task.name, reads=tasks.input_of(task.name), **task.options)
+    except FieldError:  # the data of an earlier run may be gone
+        return None
+    return built.vocab if isinstance(built, tasks.Task) and built.features is None else None
+
+
+def _other_symbols(name: str, run: Path, here: int | None, there: int | None) -> str:
+    return f"{name!r} has {here} symbols; the weights of {run} know {there}: use a task of as many"
 
 
 def _method(config: schema.TrainedConfig, stage: str) -> str:
@@ -234,18 +274,26 @@ def _check_goes_on(
         return
     then, now = (rates(one.train, range(done)) for one in (before, config))
     differs = np.flatnonzero(then != now)
-    if differs.size:
-        first = int(differs[0])
-        kept = [step for step in source.steps(checkpoint.run, name) if step <= first]
+    if not differs.size:
+        return
+    first, was = int(differs[0]), before.train
+    over = f"{config.train.schedule.name} over {steps} steps"
+    kept = [step for step in source.steps(checkpoint.run, name) if step <= first]
+    if kept or first > was.warmup + 1:
         at = f"start.step={kept[-1]}" if kept else "a step kept by checkpoint.at"
-        fits = f"; it goes on from step {first} or before, {at}" if first > 1 else ""
-        raise FieldError(
-            ("train", "schedule"),
-            f"{config.train.schedule.name} over {steps} steps has a rate of {now[first]:.3g} at "
-            f"step {first + 1}, where {checkpoint.run} was trained with {then[first]:.3g}, so the "
-            f"first {done} steps are not those of a longer training{fits}; constant and wsd go on, "
-            "cosine and linear never",
+        reason = (
+            f"{over} has a rate of {now[first]:.3g} at step {first + 1}, where {checkpoint.run} "
+            f"was trained with {then[first]:.3g}, so the first {done} steps are not those of a "
+            f"longer training; it goes on from step {first} or before, {at}"
         )
+    else:
+        reason = (
+            f"{over} has other rates right after the warm-up than {was.schedule.name} over "
+            f"{was.steps}, which {checkpoint.run} was trained with, so that never goes on; "
+            "constant does, and wsd up to its fall"
+        )
+    again = "with start.what='weights' a new training starts from its weights"
+    raise FieldError(("train", "schedule"), f"{reason}; {again}")
 
 
 def only_evaluates(config: schema.TrainedConfig, name: str, run: runs.Run) -> bool:
@@ -442,10 +490,8 @@ def _check_symbols(
     count = lambda leaf: leaf.shape[1] if leaf is not None and leaf.ndim == 3 else None
     here, there = (count(tree.get("['embed']")) for tree in (named_leaves(params), leaves))
     if here and there and here != there:
-        raise Refused(
-            f"config.task.name: {config.task.name!r} has {here} symbols; the weights of "
-            f"{checkpoint.run} know {there}: use a task of as many"
-        )
+        reason = _other_symbols(config.task.name, checkpoint.run, here, there)
+        raise Refused(f"config.task.name: {reason}")
 
 
 def _fitting(row: str, params: Any, leaves: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:

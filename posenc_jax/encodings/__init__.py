@@ -128,7 +128,7 @@ def check_used(names: Sequence[str], options: Iterable[str]) -> None:
     for option in options:
         if option not in accepted:
             meant = [name for name in ELSEWHERE.get(option, ()) if name in accepted]
-            meant = meant or difflib.get_close_matches(option.lower(), accepted)
+            meant = meant or difflib.get_close_matches(option.lower(), [*accepted, "name"])
             hint = f"did you mean {', '.join(meant)}? " if meant else ""
             listed = f"{hint}its options: {', '.join(accepted) or 'none'}"
             raise FieldError(

@@ -52,6 +52,8 @@ CASES = [
     ),
     ({"model__biases": ("norm", "norm")}, ["config.model.biases", "'norm' is given twice"]),
     ({"model__width": 36}, ["config.model.width", "36", "rope", "9", "even"]),
+    ({"train__average": 61}, ["config.train.average", "61 is more than the 60 steps"]),
+    ({"train__remat_policy": "products"}, ["config.train", "remat_policy 'products'", "remat"]),
     ({"encoding__name": "rop"}, ["config.encoding.name", "rop", "rope"]),
     ({"encoding__pairing": "quarter"}, ["encoding.pairing", "quarter", "half", "interleaved"]),
     ({"encoding__bse": 3.0}, ["encoding.bse", "base"]),
@@ -119,8 +121,27 @@ def test_a_good_config_is_accepted(tmp_path):
     config = rope_extrap.get_config("quick").to_dict()
     assert callable(experiments.prepare(config, str(tmp_path)))
     config["encoding"]["base"] = 10**12  # a float, given as an int
+    config["train"] |= {"average": 60, "warmup": 60, "remat": True, "remat_policy": "products"}
     assert callable(experiments.prepare(config, str(tmp_path / "new" / "folder")))
     assert list(tmp_path.iterdir()) == []
+
+
+def test_weights_averaged_over_many_steps_are_evaluated_at_an_early_one():
+    config = rope_extrap.get_config("quick").to_dict()
+    config["train"]["average"] = 100
+    with pytest.raises(FieldError, match=r"^config.train.average: 100 is more than the 60 steps"):
+        experiments.check(config)
+    config["start"] = {"run": "run", "step": 60}
+    experiments.check(config)
+
+
+@pytest.mark.parametrize(("warmup", "told"), [(60, True), (59, False)])
+def test_a_warmup_as_long_as_the_training_is_told(warmup, told, capsys):
+    config = rope_extrap.get_config("quick")
+    config.train.warmup = warmup
+    experiments._say_unfinished_warmups(experiments.check(config.to_dict()))
+    line = "config.train.warmup: 60, and 60 steps in all, so the learning rate never reaches its "
+    assert capsys.readouterr().out == f"{line}largest value\n" * told
 
 
 @pytest.mark.parametrize("alphabet", [10**12, 2**31 - 1, 2**20 + 1, 2**20])

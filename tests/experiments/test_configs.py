@@ -3,6 +3,7 @@
 import importlib
 import json
 import pathlib
+import re
 
 import jax
 import jax.numpy as jnp
@@ -80,6 +81,27 @@ def test_quick_variant_ends_in_a_report(stem, tmp_path, capsys):
 def test_a_config_is_data_and_says_how_to_run_it(stem):
     module = importlib.import_module(f"configs.{stem}")
     assert f"--config=configs/{stem}.py" in module.__doc__
+
+
+@pytest.mark.parametrize(
+    ("stem", "word", "said"),
+    [
+        ("lm", "7m", "'7m' is not known; choices: 6m, 38m, 124m, 1b, quick, names of methods"),
+        ("lm", "rope,6mm", "'6mm' is not known; did you mean 6m? choices: 6m, 38m"),
+        ("vision", "draww", "'draww' is not known; did you mean draw? choices: what, where"),
+        ("leaderboard", "positon", "'positon' is not known; did you mean position, position-"),
+        ("lm", "rope,6m", ""),  # controls
+        ("lm", "a_method_of_a_user,rope+another", ""),
+        ("leaderboard", "others,quick", ""),
+    ],
+)
+def test_a_word_that_is_no_size_and_no_method_is_told_both(stem, word, said):
+    get_config = importlib.import_module(f"configs.{stem}").get_config
+    if not said:
+        get_config(word)
+        return
+    with pytest.raises(FieldError, match="^" + re.escape(f"--config: argument {said}")):
+        get_config(word)
 
 
 def leaves(config, above=""):

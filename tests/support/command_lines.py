@@ -40,7 +40,7 @@ GOOD = {
     **dict.fromkeys(("decay", "seconds"), ("0.0", "0.5", "10.0")),
     **dict.fromkeys(("warmup", "first_seed"), ("0", "7", "64")),
     **dict.fromkeys(("heads", "kv_heads"), ("1", "2", "4")), "cap": ("1.0", "30.0"),
-    "remat_policy": ("nothing", "products"), "tensor": ("1",),
+    "remat_policy": ("nothing",), "tensor": ("1",),
     "dtype": ("float32", "bfloat16"), "group": ("a-b c",),
     "mode": ("disabled", "offline", "online"), "scale": ("quick", "full"),
     "claims": ("all", "sin-2", "pad-1,num-1"),

@@ -84,6 +84,7 @@ def check(config: Config) -> None:
     for name in names:
         trained = fields.encoding_of(config, name)
         _check_method(config, name, trained)
+        config_checks.undecayed(name, trained, config)
         for label in config.eval.variants:
             _check_variant(config, name, label)
         options = fields.options_of(config, name)

@@ -242,6 +242,12 @@ class TrainConfig(Part):
                              f"{', '.join(map(str, fits))}")  # fmt: skip
         return self
 
+    @pydantic.model_validator(mode="after")
+    def _policy_has_an_effect(self):
+        if self.remat_policy != "nothing" and not self.remat:
+            raise ValueError(f"remat_policy {self.remat_policy!r} has no effect without remat")
+        return self
+
 
 class CheckpointConfig(Part):
     """Checkpoints: the seconds between two (0: one after each chunk), and how many are kept.
@@ -355,6 +361,12 @@ class TrainedConfig(ExperimentConfig):
     def row_names(self) -> list[str]:
         """The names of what is trained, each with every seed."""
         return self.encoding.names
+
+    @property
+    def is_evaluation(self) -> bool:
+        """Whether it says that the training that it goes on with has all its steps already."""
+        start = self.start
+        return bool(start.run) and start.what == "state" and start.step == self.train.steps
 
     @pydantic.model_validator(mode="after")
     def _devices_divide_heads(self):

@@ -38,7 +38,7 @@ def statuses(
     board = {}
     for point in sweep.points:
         workdir = folder / point.name
-        there = runs.run_status(workdir, configs[point.name])
+        there = runs.run_status(workdir, configs[point.name], flag="--folder")
         done = there == "finished" and (workdir / "report.html").is_file()
         begun = "" if there == "new" else "begun"
         board[point.name] = Status("finished", "before") if done else Status("waiting", begun)

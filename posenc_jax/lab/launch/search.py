@@ -98,7 +98,7 @@ def _run_trial(sweep, point, folder, script, check, follow, told) -> Status:
         config = check(point.overrides)
     except ValueError as error:
         return Status("failed", str(error))
-    if runs.run_status(workdir, config) == "finished":
+    if runs.run_status(workdir, config, flag="--folder") == "finished":
         follow.behind()  # the pruner compares later trials with this one
         return Status("finished", "before")
     if follow.behind():
@@ -163,7 +163,7 @@ def _stored(workdir: Path, search: Search) -> dict[str, Any]:
             inside = value in map(text, values)
         if not inside:
             raise FieldError(field, f"{value} of {workdir} is outside of this search; "
-                             "choose another folder")  # fmt: skip
+                             "choose another --folder")  # fmt: skip
         drawn[field] = value
     return drawn
 

@@ -59,7 +59,7 @@ class Model(NamedTuple):
 
     An encoder-decoder has no `extend`, `attention` and `projections`. `apply` and `place` take a
     `Pair` for tokens_BT and a `Pair` for layout, and logits are the target's; `decode` takes the
-    target alone.
+    target alone. ValueError: a layout has neither the shape of its tokens nor one row for all.
 
     init:   (key) -> params.
     apply:  (params, tokens_BT, layout, placed=None, remat=None, **form) -> logits [B, T, V], or
@@ -128,7 +128,10 @@ def build(
         module = LSTM(encoding, vocab, config, pooled)
     else:
         module = Transformer(encoding, vocab, config, pooled, states=states)
-    run = lambda params, *args, **kwargs: module.apply({"params": params}, *args, **kwargs)
+
+    def run(params, tokens_BT, layout, *args, **kwargs):
+        _check_layout(tokens_BT, layout)
+        return module.apply({"params": params}, tokens_BT, layout, *args, **kwargs)
 
     def init(key):
         words = jnp.zeros((1, 2), jnp.int32)
@@ -193,6 +196,20 @@ def classifier(
         return logits[:, None] if pooled else logits[:, :1]
 
     return model._replace(apply=apply)
+
+
+def _check_layout(tokens: Any, layout: Any) -> None:
+    """ValueError: the layout has another shape than the tokens; one row stands for all."""
+    if isinstance(tokens, Pair):
+        for side, side_layout in zip(tokens, layout, strict=True):
+            _check_layout(side, side_layout)
+        return
+    (rows, time), shape = tokens.shape[:2], layout.segment_BT.shape
+    if shape not in ((rows, time), (1, time)):
+        raise ValueError(
+            f"layout: its shape {shape} does not fit tokens of shape {(rows, time)}; it is that of "
+            "the tokens, or has one row for all"
+        )
 
 
 def _check_kind(kind: str, encoding: Encoding | Encodings) -> None:

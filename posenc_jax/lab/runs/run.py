@@ -86,7 +86,9 @@ class Run:
     def _begun(self, config: Mapping, content: dict) -> Journal:
         where = run_status(self.path, config, self._defaults)
         if where == "finished":
-            raise Refused(f"workdir: {self.path} holds this run, finished; choose another")
+            raise Refused(
+                f"workdir: {self.path} holds this run, finished; choose another --workdir"
+            )
         content["environment"] = environment()
         if imported := imports.record(config.get("imports", ())):
             content["environment"]["imports"] = imported
@@ -174,7 +176,7 @@ class Run:
             if before != now:
                 refusal = (
                     f"workdir: {self.path} holds a run, with {name}.sha256 {before}, not {now}; "
-                    "bring that data back, or choose another"
+                    "bring that data back, or choose another folder"
                 )
         if hashes and processes.from_first(bool(refusal)):
             raise Refused(refusal or f"workdir: {self.path}: the first process refuses its data")

@@ -134,10 +134,14 @@ def finished(folders: Iterable[Path]) -> list[Path]:
 
 
 def run_status(
-    path: str | Path, config: Mapping, defaults: Collection[str] = ()
+    path: str | Path,
+    config: Mapping,
+    defaults: Collection[str] = (),
+    flag: str = "--workdir",
 ) -> Literal["new", "begun", "finished"]:
     """Returns how far the run of this config is in a folder.
 
+    flag: by which another folder is chosen, for messages.
     defaults: dotted fields of the config that have their defaults. A stored run may lack them,
       because it is older than they are: the default of a new field is what runs did before it.
 
@@ -150,7 +154,7 @@ def run_status(
     """
     path = Path(path)
     try:
-        where = _run_status(path, config, defaults)
+        where = _run_status(path, config, defaults, flag)
         if where != "finished":
             check_writable(path)
         return where
@@ -159,7 +163,7 @@ def run_status(
 
 
 def _run_status(
-    path: Path, config: Mapping, defaults: Collection[str]
+    path: Path, config: Mapping, defaults: Collection[str], flag: str
 ) -> Literal["new", "begun", "finished"]:
     if path.exists() and not path.is_dir():
         raise Refused(f"workdir: {path} is a file; choose a folder")
@@ -173,13 +177,16 @@ def _run_status(
             raise ValueError
         stored.pop("wandb", None)  # a run may be resumed with other W&B settings
     except (OSError, ValueError, KeyError):
-        raise Refused(f"workdir: {path} holds something that is no run of ours") from None
+        reason = f"{path} holds something that is no run of ours"
+        raise Refused(f"workdir: {reason}; choose another {flag}") from None
     if not metrics.exists():
-        raise Refused(f"workdir: {path} holds a config.json but no metrics.jsonl; choose another")
+        reason = f"{path} holds a config.json but no metrics.jsonl"
+        raise Refused(f"workdir: {reason}; choose another {flag}")
     wanted = {k: v for k, v in plain("config", config).items() if k != "wandb"}
     difference = next(_differences("config", stored, wanted, defaults), "")
     if difference and (has_records or (path / "checkpoints").exists()):
-        raise Refused(f"workdir: {path} already holds a run, with {difference}; choose another")
+        reason = f"{path} already holds a run, with {difference}"
+        raise Refused(f"workdir: {reason}; choose another {flag}")
     if difference:
         return "new"
     return "finished" if (path / "summary.json").exists() else "begun"

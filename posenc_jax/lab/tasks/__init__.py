@@ -150,14 +150,16 @@ def _resolve(name: str, overrides: Mapping[str, Any]) -> tuple[Callable, dict[st
     arguments = {option: p.default for option, p in accepted.items()} | named
     for option, value in overrides.items():
         if option not in accepted:
-            reason = f"{name} takes no such option; its options: {', '.join(accepted)}"
-            raise FieldError(("task", option), reason)
+            near = choices_for(option, ["name", *accepted], ", ".join(accepted))
+            raise FieldError(("task", option), f"{name} takes no such option{near}")
         arguments[option] = checked("task", accepted[option], value)
     return build, arguments
 
 
 def _builder(name: str) -> tuple[Callable[..., Task | Plan], dict[str, Any]]:
     """The function that builds a task, and the arguments that are part of the name."""
+    if name in _BY_PATH:
+        raise FieldError("task.name", f"{name!r} lacks its path; it is written {name}PATH")
     if name.startswith(f"{_LABELS}{_TFDS}"):
         prepared = tfds_folder.find(name.removeprefix(f"{_LABELS}{_TFDS}"))
         return tfds_tasks.labels, {"prepared": prepared}

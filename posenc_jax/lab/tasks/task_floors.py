@@ -8,9 +8,9 @@
     rules            the current token and two bags of words, if the task has rules, see
                      `bag_of_words.py`
 
-Tables are fitted to fresh training examples of the sizes in training. A context that was not seen
-there is shortened from its far end. A model that scores no better than the floor has not shown that
-it uses positions.
+Tables are fitted to fresh training examples of the sizes in training, or of the nearest that the
+task has. A context that was not seen there is shortened from its far end. A model that scores no
+better than the floor has not shown that it uses positions.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -122,13 +122,14 @@ def _scores(task: Task, train: _Rows, test: _Rows) -> dict[str, Score]:
 
 
 def _drawn(task: Task, trained: tuple[int, int], count: int) -> _Rows:
-    """Training examples, with sizes drawn uniformly."""
-    width = int(task.width(trained[1]))
+    """Training examples, with sizes drawn uniformly from those that the task has."""
+    least, most = (int(np.clip(size, task.least, task.most)) for size in trained)
+    width = int(task.width(most))
 
     @jit_quick
     def draw(data, key):
         size_key, key = jax.random.split(key)
-        size_B = jax.random.randint(size_key, (ROWS,), trained[0], trained[1] + 1, jnp.int32)
+        size_B = jax.random.randint(size_key, (ROWS,), least, most + 1, jnp.int32)
         return _rows(task.sample(data, key, size_B, width))
 
     keys = jax.random.split(jax.random.key(0), -(-count // ROWS))

@@ -20,7 +20,8 @@ from posenc_jax import registry
 from posenc_jax.lab.config.schema import NamedConfig, TrainConfig
 from posenc_jax.options import Bound, FieldError, checked, checked_all, choices_for, parameters
 
-Below1 = Annotated[float, Bound(0.0, 1.0)]
+Share = Annotated[float, Bound(0.0, 1.0)]
+Momentum = Annotated[float, Bound(0.0, below=1.0)]  # the share of a moving average that is kept
 Positive = Annotated[float, Bound()]
 Count = Annotated[int, Bound(1)]
 Rate = optax.Schedule
@@ -202,16 +203,21 @@ def _names(path: Any) -> set[str]:
 def _under(names: Collection[str], params: Any) -> Any:
     """The tree of the parameters with True for leaves that have one of the names in their path.
 
-    FieldError: a name that no path has.
+    FieldError: see `check_undecayed`.
     """
+    check_undecayed(names, params)
+    is_under = lambda path, leaf: not _names(path).isdisjoint(names)
+    return jax.tree_util.tree_map_with_path(is_under, params)
+
+
+def check_undecayed(names: Collection[str], params: Any) -> None:
+    """Raises FieldError for a name that no path in the tree of the parameters has."""
     paths = [_names(path) for path, _ in jax.tree_util.tree_leaves_with_path(params)]
-    known = sorted(set.union(*paths))
+    known = sorted(set.union(*paths) - {""})
     for name in names:
         if name not in known:
             reason = f"no weights are under {name!r}{choices_for(name, known)}"
             raise FieldError(("train", "undecayed"), reason)
-    is_under = lambda path, leaf: not _names(path).isdisjoint(names)
-    return jax.tree_util.tree_map_with_path(is_under, params)
 
 
 def _options(field: str, table: dict[str, Any], config: NamedConfig) -> dict[str, Any]:
@@ -224,7 +230,8 @@ def _options(field: str, table: dict[str, Any], config: NamedConfig) -> dict[str
     }
     for name in config.options:
         if name not in accepted:
-            reason = f"{config.name} takes no such option{choices_for(name, accepted)}"
+            near = choices_for(name, ["name", *accepted], ", ".join(accepted) or "none")
+            reason = f"{config.name} takes no such option{near}"
             raise FieldError((field, name), reason)
     return {name: checked(field, accepted[name], value) for name, value in config.options.items()}
 
@@ -241,13 +248,13 @@ def _decoupled(direction: Any, rate: Rate, decay: float) -> optax.GradientTransf
 
 
 @register(elementwise=True)
-def adamw(rate, decay, b1: Below1 = 0.9, b2: Below1 = 0.98, eps: Positive = 1e-8):
+def adamw(rate, decay, b1: Momentum = 0.9, b2: Momentum = 0.98, eps: Positive = 1e-8):
     """AdamW: Kingma and Ba, arXiv 1412.6980; Loshchilov and Hutter, 1711.05101."""
     return optax.adamw(rate, b1, b2, eps, weight_decay=decay, mask=matrices)
 
 
 @register(elementwise=True)
-def nadamw(rate, decay, b1: Below1 = 0.9, b2: Below1 = 0.98, eps: Positive = 1e-8):
+def nadamw(rate, decay, b1: Momentum = 0.9, b2: Momentum = 0.98, eps: Positive = 1e-8):
     """AdamW with Nesterov's momentum (Dozat 2016)."""
     return optax.nadamw(rate, b1, b2, eps, weight_decay=decay, mask=matrices)
 
@@ -256,9 +263,9 @@ def nadamw(rate, decay, b1: Below1 = 0.9, b2: Below1 = 0.98, eps: Positive = 1e-
 def ademamix(
     rate,
     decay,
-    b1: Below1 = 0.9,
-    b2: Below1 = 0.999,
-    b3: Below1 = 0.9999,
+    b1: Momentum = 0.9,
+    b2: Momentum = 0.999,
+    b3: Momentum = 0.9999,
     alpha: Positive = 5.0,
     eps: Positive = 1e-8,
 ):
@@ -274,9 +281,9 @@ def ademamix(
 def adan(
     rate,
     decay,
-    b1: Below1 = 0.98,
-    b2: Below1 = 0.92,
-    b3: Below1 = 0.99,
+    b1: Momentum = 0.98,
+    b2: Momentum = 0.92,
+    b3: Momentum = 0.99,
     eps: Positive = 1e-8,
 ):
     """Adan (Xie et al., arXiv 2208.06677)."""
@@ -284,19 +291,19 @@ def adan(
 
 
 @register(elementwise=True)
-def lion(rate, decay, b1: Below1 = 0.9, b2: Below1 = 0.99):
+def lion(rate, decay, b1: Momentum = 0.9, b2: Momentum = 0.99):
     """Lion (Chen et al., arXiv 2302.06675), for rates 3 to 10 times smaller than AdamW's."""
     return optax.lion(rate, b1, b2, weight_decay=decay, mask=matrices)
 
 
 @register(elementwise=True)
-def sgd(rate, decay, momentum: Below1 = 0.9, nesterov: bool = False):
+def sgd(rate, decay, momentum: Momentum = 0.9, nesterov: bool = False):
     """Gradient descent with momentum."""
     return _decoupled(optax.trace(momentum, nesterov), rate, decay)
 
 
 @register(elementwise=True)
-def rmsprop(rate, decay, b2: Below1 = 0.9, eps: Positive = 1e-8):
+def rmsprop(rate, decay, b2: Momentum = 0.9, eps: Positive = 1e-8):
     """RMSProp (Tieleman and Hinton 2012)."""
     return _decoupled(optax.scale_by_rms(b2, eps), rate, decay)
 
@@ -308,13 +315,13 @@ def adagrad(rate, decay, initial: Positive = 0.1, eps: Positive = 1e-7):
 
 
 @register()
-def lamb(rate, decay, b1: Below1 = 0.9, b2: Below1 = 0.999, eps: Positive = 1e-6):
+def lamb(rate, decay, b1: Momentum = 0.9, b2: Momentum = 0.999, eps: Positive = 1e-6):
     """LAMB (You et al., arXiv 1904.00962): the update of each leaf is scaled to the leaf's norm."""
     return optax.lamb(rate, b1, b2, eps, weight_decay=decay, mask=matrices)
 
 
 @register()
-def lars(rate, decay, momentum: Below1 = 0.9, trust: Positive = 0.001, nesterov: bool = False):
+def lars(rate, decay, momentum: Momentum = 0.9, trust: Positive = 0.001, nesterov: bool = False):
     """LARS (You, Gitman and Ginsburg, arXiv 1708.03888); vectors are trained by plain momentum."""
     return optax.lars(
         rate,
@@ -329,7 +336,7 @@ def lars(rate, decay, momentum: Below1 = 0.9, trust: Positive = 0.001, nesterov:
 
 @register()
 def adafactor(
-    rate, decay, b2: Below1 = 0.8, clip: Positive = 1.0, least: Count = 128, relative: bool = True
+    rate, decay, b2: Share = 0.8, clip: Positive = 1.0, least: Count = 128, relative: bool = True
 ):
     """Adafactor (Shazeer and Stern, arXiv 1804.04235): second moments by rows and columns.
 
@@ -352,10 +359,10 @@ def adafactor(
 def muon(
     rate,
     decay,
-    momentum: Below1 = 0.95,
+    momentum: Momentum = 0.95,
     rms: Positive = 0.2,
-    b1: Below1 = 0.9,
-    b2: Below1 = 0.98,
+    b1: Momentum = 0.9,
+    b2: Momentum = 0.98,
     nesterov: bool = True,
 ):
     """Muon (Jordan 2024) with updates of root mean square `rms`, about that of Adam, so that rates
@@ -394,13 +401,13 @@ def constant(peak, steps, warmup):
 
 
 @register_schedule()
-def cosine(peak, steps, warmup, end: Below1 = 0.1):
+def cosine(peak, steps, warmup, end: Share = 0.1):
     """Falls along half a cosine to `end` times the largest rate (arXiv 1608.03983)."""
     return optax.cosine_decay_schedule(peak, steps, end)
 
 
 @register_schedule()
-def linear(peak, steps, warmup, end: Below1 = 0.0):
+def linear(peak, steps, warmup, end: Share = 0.0):
     """Falls linearly to `end` times the largest rate."""
     return optax.linear_schedule(peak, end * peak, steps)
 
@@ -416,7 +423,7 @@ def inverse_sqrt(peak, steps, warmup):
 
 
 @register_schedule()
-def wsd(peak, steps, warmup, fall: Below1 = 0.2, end: Below1 = 0.0):
+def wsd(peak, steps, warmup, fall: Share = 0.2, end: Share = 0.0):
     """Warm-up, stable, decay: constant, then falls linearly to `end` times the largest rate during
     the last `fall` of the steps (Hägele et al., arXiv 2405.18392).
     """

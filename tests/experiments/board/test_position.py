@@ -168,7 +168,7 @@ def test_a_stage_goes_on_from_its_archive(tmp_path, monkeypatch, capsys):
         )
     with pytest.raises(SystemExit, match="2"):
         scripts_board.main(["--stage=position"])
-    assert "argument --stage: invalid choice: 'position' (choose from" in capsys.readouterr().err
+    assert "--stage: invalid choice: 'position' (choose from" in capsys.readouterr().err
 
 
 ROPE_LOSSES = {

@@ -12,8 +12,10 @@ import pytest
 
 import experiments
 from configs import common
+from experiments.compare import start
 from posenc_jax import lab
 from posenc_jax.lab import runs
+from posenc_jax.lab.config import schema
 from posenc_jax.lab.hosts.exit_status import Refused
 from posenc_jax.lab.model import pretrained
 from posenc_jax.lab.runs.checkpoints import Checkpoints
@@ -157,6 +159,76 @@ def test_a_start_that_cannot_be_is_one_line(source, tmp_path, start, changes, sa
     with pytest.raises(FieldError, match=rf"^{said}") as refused:
         experiments.prepare(config, str(tmp_path / "work"))
     assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        (
+            {"model__width": 16},
+            r"config.model.width: 16, but the weights of \S+ were trained with 8: s",
+        ),
+        (
+            {"model__layers": 2},
+            r"config.model.layers: 2, but the weights of \S+ were trained with 1",
+        ),
+        (
+            {"model__gated": True},
+            r"config.model.gated: True, but the weights of \S+ were trained w",
+        ),
+        (
+            {"task__alphabet": 5},
+            r"config.task.name: 'copy' has 10 symbols; the weights of \S+ know 9",
+        ),
+        (
+            {"train__undecayed": ("embedd",)},
+            r"config.train.undecayed: no weights are under 'embedd'",
+        ),
+    ],
+)
+def test_weights_that_do_not_fit_are_refused_before_a_folder_is_made(
+    source, tmp_path, changes, said
+):
+    start = {"run": str(source), "what": "weights"}
+    with pytest.raises(FieldError, match=f"^{said}"):
+        experiments.prepare(config_of(4, start, **changes), str(tmp_path / "work"))
+    assert not (tmp_path / "work").exists()
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"model__activation": "relu", "model__heads": 2, "train__undecayed": ("embed",)},
+        {"task__name": "reverse"},
+        {"task__name": "stdlib", "task__alphabet": None},  # its symbols are known when it is read
+    ],
+)
+def test_weights_that_fit_are_accepted(source, tmp_path, changes):
+    config = config_of(4, {"run": str(source), "what": "weights"}, **changes)
+    config["task"] = {k: v for k, v in config["task"].items() if v is not None}
+    assert callable(experiments.prepare(config, str(tmp_path / "work")))
+
+
+def test_a_cosine_is_told_that_it_never_goes_on_and_not_from_where(source, monkeypatch):
+    """Its rates depend on the number of steps after the warm-up, those of wsd in its fall."""
+
+    def reason(schedule):
+        config = lambda steps: experiments.check(
+            config_of(steps) | {"train": config_of(steps)["train"] | {"schedule": schedule}}
+        )
+        checkpoint = start.find(schema.StartConfig(run=str(source)), "rope")
+        with pytest.raises(FieldError) as refused:
+            start._check_goes_on(config(8), config(4), "rope", checkpoint)
+        return str(refused.value)
+
+    never = "cosine over 8 steps has other rates right after the warm-up than cosine over 4, which"
+    assert "it goes on from step 3 or before, start.step=2; with" in reason(WSD), "control"
+    monkeypatch.setattr(start.source, "steps", lambda run, stage: [4])
+    said = reason({"name": "cosine"})
+    assert said.startswith(f"train.schedule: {never} {source} was trained with, so that never goes")
+    assert "goes on from" not in said
+    assert "it goes on from step 3 or before, a step kept by checkpoint.at" in reason(WSD)
 
 
 @pytest.mark.thorough

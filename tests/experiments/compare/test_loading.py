@@ -125,6 +125,40 @@ def test_what_a_run_does_not_have_is_one_line(run, arguments, said):
         lab.load(run, **arguments)
 
 
+@pytest.mark.parametrize(
+    ("function", "arguments", "said"),
+    [
+        (lab.load, {"encoding": ["rope"]}, "encoding: ('rope',) is not of type str"),
+        (lab.load, {"seed": "0"}, "seed: '0' is not of type int or None"),
+        (lab.load, {"seed": True}, "seed: True is not of type int or None"),
+        (lab.load, {"seed": 1.0}, "seed: 1.0 is not of type int or None"),
+        (lab.load, {"step": "4"}, "step: '4' is not of type int or None"),
+        (lab.evaluate, {"lengths": "64"}, "lengths: ('64',) is not of type tuple of int"),
+        (lab.evaluate, {"lengths": (4.0,)}, "lengths: (4.0,) is not of type tuple of int"),
+        (lab.evaluate, {"encodings": 3}, "encodings: (3,) is not of type tuple of str"),
+        (lab.evaluate, {"encoding": ("rope",)}, "encoding: ('rope',) is not of type str"),
+        (lab.evaluate, {"step": "4"}, "step: '4' is not of type int or None"),
+        (lab.evaluate, {"task": "copy"}, "task: 'copy' is not of type dict"),
+        (lab.evaluate, {"name": 3}, "name: 3 is not of type str"),
+        (lab.load, {"run": 3}, "run: 3 is not of type str or Path"),
+        (lab.evaluate, {"run": None}, "run: None is not of type str or Path"),
+        (lab.load, {"run": "~nobody_of_this_name/run"}, "run: there is no home folder of ~nobod"),
+    ],
+)
+def test_an_argument_of_another_type_is_one_line(run, function, arguments, said):
+    with pytest.raises(FieldError, match=f"^{re.escape(said)}"):
+        function(**{"run": run, **arguments})
+
+
+def test_one_number_and_one_name_stand_for_themselves(run, monkeypatch):
+    monkeypatch.setenv("HOME", str(run.parent))
+    for lengths, encodings in ((8, "yarn"), (np.int64(8), ["yarn"]), (range(8, 9), ("yarn",))):
+        config, folder = loading.evaluation("~/run", lengths, encodings)
+        assert folder == run / "evaluations" / "8-yarn"
+        assert (config["eval"]["lengths"], config["eval"]["variants"]) == ((8,), ("yarn",))
+    assert lab.load("~/run", "rope", seed=np.int64(1)).seed == 1
+
+
 def test_a_folder_without_a_run_is_one_line(tmp_path):
     with pytest.raises(FieldError, match=r"^run: \S+config.json: No such file or directory$"):
         lab.load(tmp_path)
@@ -172,10 +206,33 @@ def test_weights_are_evaluated_on_another_task_of_the_same_symbols(run):
     assert hashes(run) == before
 
 
+def test_weights_of_4_symbols_are_evaluated_on_a_task_of_9_or_more(run):
+    """The sizes in training are asked of a task that is trained on."""
+    task = {"name": "periodic", "alphabet": 4}
+    other = lab.evaluate(run, lengths=(9, 12), task=task)
+    assert {key[0] for key in values(other.records)} == {9, 12}
+    assert set(other.by_length.floors) == {9, 12}
+    with pytest.raises(FieldError, match=r"^config.eval.lengths: 8 is not a size of task per"):
+        lab.evaluate(run, lengths=(8,), task=task)
+    with pytest.raises(FieldError, match=r"^config.train.min_length: 4 is not a size of task per"):
+        experiments.check(tiny(task=task, eval={"lengths": (9,)}).to_dict())
+
+
+def test_another_evaluation_of_the_same_name_is_told_to_choose_another(run, tmp_path):
+    lab.evaluate(run, step=2, name="taken")
+    said = r"^workdir: \S+taken already holds a run, with .*; choose another --name$"
+    with pytest.raises(Refused, match=said):
+        lab.evaluate(run, step=4, name="taken")
+    with pytest.raises(Refused, match=r"; choose another --workdir$"):  # control
+        experiments.prepare(tiny(seeds=3).to_dict(), str(run))
+
+
 def test_a_task_of_other_symbols_is_told_by_their_number_and_leaves_nothing(run, tmp_path):
     folder = shutil.copytree(run, tmp_path / "run", ignore=lambda *_: ["evaluations"])
     before = sorted(path.name for path in folder.iterdir())
-    with pytest.raises(Refused, match=r"^config.task.name: 'copy' has 10 symbols; .* know 9: use"):
+    with pytest.raises(
+        FieldError, match=r"^config.task.name: 'copy' has 10 symbols; .* know 9: use"
+    ):
         lab.evaluate(folder, task={"alphabet": 5})
     assert sorted(path.name for path in folder.iterdir()) == before
     lab.evaluate(folder, task={"alphabet": 4})

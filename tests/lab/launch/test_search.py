@@ -115,7 +115,9 @@ def test_a_trial_that_falls_behind_is_stopped_and_stays_stopped(go, tmp_path):
 def test_a_folder_of_another_search_is_refused_in_one_line(go):
     go(SEARCH._replace(trials=2))
     other = SEARCH._replace(trials=2, fields={"train.lr": Range(1.0, 2.0)})
-    with pytest.raises(FieldError, match=r"^train\.lr: [^\n]* is outside of this search[^\n]*$"):
+    with pytest.raises(
+        FieldError, match=r"^train\.lr: [^\n]* is outside of this search; choose another --folder$"
+    ):
         go(other)
 
 

@@ -154,6 +154,21 @@ def test_bfloat16_stays_near_float32():
     assert 0.0 < gap(out, rough) < 0.1
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_layout_of_another_shape_than_the_tokens_is_one_line(kind):
+    m, params = model(kind)
+    for shape in ((2, 23), (2, 1), (3, 24), (1, 48)):
+        said = (
+            rf"^layout: its shape \({shape[0]}, {shape[1]}\) does not fit tokens of shape \(2, 24\)"
+        )
+        for read in (m.apply, jax.jit(m.apply), m.attention or m.apply):
+            with pytest.raises(ValueError, match=said) as refused:
+                read(params, tokens(1), full(*shape))
+            assert "\n" not in str(refused.value)
+    alike = m.apply(params, tokens(1), full(1, 24))
+    assert gap(alike, m.apply(params, tokens(1), full(2, 24))) < 1e-6, "control: one row for all"
+
+
 def test_odd_rotary_width_is_refused():
     config = CONFIG.model_copy(update={"width": 36})
     with pytest.raises(ValueError, match="9"):

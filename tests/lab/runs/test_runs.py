@@ -158,10 +158,14 @@ def test_a_run_that_is_older_than_a_field_had_its_default(tmp_path):
         pass
     assert json.loads((tmp_path / "config.json").read_text())["train"] == {"lr": 0.1}
     # The controls: another value than the default, also of one of its options.
-    with pytest.raises(ValueError, match=r"with no config\.train\.optimizer; choose another$"):
+    with pytest.raises(
+        ValueError, match=r"with no config\.train\.optimizer; choose another --workdir$"
+    ):
         runs.run_status(tmp_path, new)
     new["train"]["optimizer"]["b2"] = 0.9
-    with pytest.raises(ValueError, match=r"with no config\.train\.optimizer; choose another$"):
+    with pytest.raises(
+        ValueError, match=r"with no config\.train\.optimizer; choose another --workdir$"
+    ):
         runs.run_status(tmp_path, new, defaults)
 
 
@@ -169,7 +173,7 @@ def test_a_folder_with_another_run_is_refused_and_left_alone(tmp_path):
     with runs.Run(tmp_path, CONFIG) as run:
         run.log([RECORD])
     other = {**CONFIG, "train": {"length": 9}}
-    said = r"^workdir: [^\n]* holds a run, with config\.train\.length 8, not 9; choose another$"
+    said = r"^workdir: [^\n]* a run, with config\.train\.length 8, not 9; choose another --workdir$"
     with pytest.raises(ValueError, match=said):
         runs.Run(tmp_path, other)
     assert runs.run_status(tmp_path, CONFIG) == "begun"

@@ -369,7 +369,7 @@ def test_a_run_on_labels_of_own_texts(tmp_path):
         ("classification", {"task.name": "clips"}, ["task.name", "a task of clips", "negation"]),
         ("dna", {"task.name": "clips"}, ["task.name", "a task of clips", "spacing"]),
         ("classification", {"task.name": "negatoin"}, ["task.name", "did you mean negation"]),
-        ("classification", {"task.word": 3}, ["task.word", "its options: words"]),
+        ("classification", {"task.word": 3}, ["task.word", "choices: words"]),
         ("classification", {"pooling": "last"}, ["pooling", "'last'", "mean"]),
         ("classification", {"eval.lengths": (4,)}, ["eval.lengths", "must hold", "2"]),
         ("classification", {"eval.variants": ("yarn",)}, ["eval.variants"]),

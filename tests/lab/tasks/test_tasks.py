@@ -252,7 +252,14 @@ def test_chance_is_what_a_guess_gets(name):
     ("name", "options", "message"),
     [
         ("cpoy", {}, "task.name: no task 'cpoy'; did you mean copy"),
-        ("copy", {"alphabte": 3}, "task.alphabte: copy takes no such option; its options: symbols"),
+        ("token:tokens", {}, "task.name: no task 'token:tokens'; did you mean tokens:PATH? choi"),
+        ("tfd:a/b:1.0", {}, "task.name: no task 'tfd:a/b:1.0'; did you mean tfds:NAME? choices: "),
+        ("canvass:x", {}, "task.name: no task 'canvass:x'; did you mean canvas:PATH? choices: st"),
+        ("zz:path", {}, "task.name: no task 'zz:path'; choices: stdlib"),  # control
+        ("tokens:", {}, "task.name: 'tokens:' lacks its path; it is written tokens:PATH"),
+        ("tokens:/no/folder", {}, "py TEXT --tokenizer=bpe:SIZE --out=/no/folder"),
+        ("copy", {"nam": "sort"}, "task.nam: copy takes no such option; did you mean name? "),
+        ("copy", {"alphabte": 3}, "task.alphabte: copy takes no such option; did you mean alph"),
         ("copy", {"alphabet": "3"}, "task.alphabet: '3' is not of type int"),
         ("copy", {"alphabet": True}, "task.alphabet: True is not of type int"),
         ("copy", {"alphabet": 1}, "task.alphabet: 1 is too small; 2 or more"),

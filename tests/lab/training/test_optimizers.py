@@ -205,7 +205,8 @@ def test_schedules_rise_and_then_are_what_their_names_say(name, options, wanted)
             {"optimizer": named("lion", b3=0.1)},
             r"^optimizer\.b3: lion takes no such option; choices: b1, b2$",
         ),
-        ({"optimizer": named("lion", b1=1.5)}, r"^optimizer\.b1: 1\.5 must be 0 to 1$"),
+        ({"optimizer": named("lion", b1=1.5)}, r"^optimizer\.b1: 1\.5 must be 0\.0 or more, and"),
+        ({"optimizer": named("sgd", nam="lion")}, r"^optimizer\.nam: sgd .*; did you mean name"),
         ({"optimizer": named("sgd", nesterov=1)}, r"^optimizer\.nesterov: 1 is not of type bool$"),
         ({"optimizer": named("lion", rate=1.0)}, r"^optimizer\.rate: lion takes no such option"),
         (
@@ -220,6 +221,19 @@ def test_what_does_not_exist_is_refused_in_one_line(changes, message):
         optimizers.check(CONFIG.model_copy(update=changes))
     assert "\n" not in str(refusal.value)
     optimizers.check(CONFIG)  # control
+
+
+@pytest.mark.parametrize("name", optimizers.OPTIMIZERS)
+def test_a_moving_average_that_forgets_nothing_is_refused(name):
+    """Adam divides it by 1 - 1, which is NaN at the second step."""
+    options = optimizers.parameters(optimizers.OPTIMIZERS[name]).keys()
+    exponents = {"b2"} if name == "adafactor" else set()
+    for option in options & {"b1", "b2", "b3", "momentum"} - exponents:
+        optimizers.check(CONFIG.model_copy(update={"optimizer": named(name, **{option: 0.999})}))
+        wrong = CONFIG.model_copy(update={"optimizer": named(name, **{option: 1.0})})
+        said = rf"^optimizer\.{option}: 1\.0 must be 0\.0 or more, and less than 1\.0$"
+        with pytest.raises(FieldError, match=said):
+            optimizers.check(wrong)
 
 
 @pytest.mark.parametrize(

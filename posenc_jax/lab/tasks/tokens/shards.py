@@ -178,7 +178,7 @@ def read_manifest(path: Path) -> Manifest:
     except (FileNotFoundError, NotADirectoryError):
         raise Refused(
             f"{path}: no folder of tokens{looked_in(path)}; once, type: "
-            f"python scripts/prepare_tokens.py TEXT --tokenizer=bpe:8192 --out={path}"
+            f"python scripts/prepare_tokens.py TEXT --tokenizer=bpe:SIZE --out={path}"
         ) from None
     except OSError as error:
         raise Refused(f"{file}: it cannot be read: {error.strerror}") from None
