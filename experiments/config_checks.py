@@ -151,8 +151,8 @@ def shapes(
 
     paired = model.kind == "encoder_decoder"
     placed: Any = Encodings(encoding, encoding) if paired else encoding
-    made = build(model, placed, 1, axes=max(1, axes), features=features)
-    return jax.eval_shape(made.init, jax.random.key(0))
+    built = build(model, placed, 1, axes=max(1, axes), features=features)
+    return jax.eval_shape(built.init, jax.random.key(0))
 
 
 def weights(

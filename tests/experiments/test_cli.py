@@ -60,11 +60,11 @@ def test_a_config_file_runs_once(tmp_path):
 def test_a_folder_is_found_in_the_home_folder(tmp_path, monkeypatch):
     """A shell leaves `~` in --workdir=~/run as it is."""
     monkeypatch.setenv("HOME", str(tmp_path))
-    given = lambda workdir: train.parse(["train.py", f"--config={MAIN}:quick", *workdir])[1]
-    assert given(["--workdir=~/run"]) == str(tmp_path / "run")
-    assert given([]).startswith("runs/rope_extrap/"), "control"
+    folder = lambda workdir: train.parse(["train.py", f"--config={MAIN}:quick", *workdir])[1]
+    assert folder(["--workdir=~/run"]) == str(tmp_path / "run")
+    assert folder([]).startswith("runs/rope_extrap/"), "control"
     with pytest.raises(ValueError, match=r"^--workdir: there is no home folder of ~nobody_of_this"):
-        given(["--workdir=~nobody_of_this_name/run"])
+        folder(["--workdir=~nobody_of_this_name/run"])
 
 
 FILE = "from ml_collections import ConfigDict\ndef get_config():\n    return "
