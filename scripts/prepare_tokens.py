@@ -10,7 +10,6 @@ goes on if it is started again. Exit status 2: it cannot, and one line says why;
 interrupted.
 """
 
-import argparse
 import os
 import signal
 import sys
@@ -22,13 +21,14 @@ sys.path.insert(0, str(Path(__file__).parents[1]))  # the package need not be in
 
 from posenc_jax.lab.hosts.exit_status import Interrupted, Refused, Stop
 from posenc_jax.lab.hosts.files import expanded
+from posenc_jax.lab.hosts.flags import Flags
 from posenc_jax.lab.tasks.tokens import documents, preparing
 from posenc_jax.options import FieldError
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Returns the exit status: 0; 1 if the text changes or the disk is full; 2 for wrong input."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser = Flags((__doc__ or "").splitlines()[0])
     parser.add_argument("text", help="a folder, FILE.jsonl, FILE.txt, tfds:NAME or stdlib")
     parser.add_argument("--tokenizer", required=True, help="a tokenizer.json, or bpe:SIZE")
     parser.add_argument("--out", required=True, help="the folder to write")

@@ -38,6 +38,11 @@ def test_help_tells_the_flags_and_does_nothing_else(name, tmp_path):
         ("sweep", [], "the following arguments are required: --config"),
         ("sweep", ["--config=x", "--launch=y"], "--launch: invalid choice: 'y' (choose from"),
         ("experiment_page", [], "the following arguments are required: RUN"),
+        (
+            "prepare_tokens",
+            ["x", "--tokenizer=bpe:300"],
+            "the following arguments are required: --o",
+        ),
         ("prepare_data", [], "the following arguments are required: name"),
         ("board", ["--part=3"], "--part: '3' is no part such as 1/2 or 2/2"),
     ],
