@@ -17,7 +17,7 @@ import sys
 from typing import Any, cast
 
 if __name__ == "__main__":
-    from scripts import while_loading
+    import while_loading
 
     while_loading.end_if_interrupted()
 

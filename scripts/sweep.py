@@ -25,7 +25,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parents[1]))  # the package need not be installed
 
 if __name__ == "__main__":
-    from scripts import while_loading
+    import while_loading
 
     while_loading.end_if_interrupted()
 

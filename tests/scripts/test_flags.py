@@ -12,7 +12,7 @@ from posenc_jax.lab.hosts.flags import Flags
 ROOT = Path(__file__).parents[2]
 # Programs for the environment of the goldens, and those that another script calls.
 WITH_TORCH = {"architectures", "bench_torch", "make_goldens"}
-CALLED = {"bench_ours", "while_loading", "__init__"}
+CALLED = {"bench_ours", "__init__"}
 SCRIPTS = sorted({path.stem for path in (ROOT / "scripts").glob("*.py")} - WITH_TORCH - CALLED)
 
 
