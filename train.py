@@ -16,11 +16,6 @@ import runpy
 import sys
 from typing import Any, cast
 
-if __name__ == "__main__":
-    import while_loading
-
-    while_loading.end_if_interrupted()
-
 from absl import flags
 from ml_collections import ConfigDict, config_flags
 from ml_collections.config_flags import config_path

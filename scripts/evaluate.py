@@ -18,11 +18,6 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # the package need not be installed
 
-if __name__ == "__main__":
-    import while_loading
-
-    while_loading.end_if_interrupted()
-
 from experiments import job
 from experiments.compare import loading
 from experiments.sweep_file import overrides

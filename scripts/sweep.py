@@ -24,11 +24,6 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # the package need not be installed
 
-if __name__ == "__main__":
-    import while_loading
-
-    while_loading.end_if_interrupted()
-
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
