@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import jax
 
 import experiments
+from experiments.compare import start_task
 from experiments.compare.comparison import Row
 from experiments.compare.fields import Config
 from experiments.compare.start import as_tuples, class_of
@@ -58,7 +59,8 @@ def load(
 
     Raises:
       FieldError: an argument of another type, or that the run does not have, with the choices.
-      Refused: a checkpoint that is damaged, or of other shapes than the model of this code has.
+      Refused: a checkpoint that is damaged, or of other shapes than the model of this code has; the
+        task's tokenizer or labels are not those of the training.
 
     Example:
       trained = load("runs/rope_extrap", "rope")
@@ -71,6 +73,7 @@ def load(
     checkpoint = source.find(path, row.name, step)
     if step is None:
         _say_unfinished(config, checkpoint.described(), checkpoint.step)
+    start_task.check_ids(config.task.name, row.task, checkpoint)
     trained, leaves = source.seeds(checkpoint), source.read_weights(checkpoint)
     seed = trained[0] if seed is None else seed
     if seed not in trained:

@@ -16,9 +16,9 @@ import numpy as np
 
 import experiments
 from experiments import config_checks
-from experiments.compare import fields, start_encoding
+from experiments.compare import fields, start_encoding, start_task
 from posenc_jax.encoding import Encoding
-from posenc_jax.lab import runs, tasks
+from posenc_jax.lab import runs
 from posenc_jax.lab.config import schema
 from posenc_jax.lab.config.errors import inside
 from posenc_jax.lab.config.sweeps import dotted
@@ -29,10 +29,6 @@ from posenc_jax.lab.hosts.files import expanded, read_object, write_json
 from posenc_jax.lab.runs import source
 from posenc_jax.lab.runs.checkpoints import fill, named_leaves
 from posenc_jax.lab.runs.source import Source
-from posenc_jax.lab.tasks import Task
-from posenc_jax.lab.tasks.tokens import tokenizer
-from posenc_jax.lab.tasks.tokens.shards import sha256_of
-from posenc_jax.lab.tasks.tokens.task import EMBEDDED
 from posenc_jax.lab.training.loop import from_weights, params_shapes
 from posenc_jax.lab.training.step import State
 from posenc_jax.options import FieldError
@@ -82,9 +78,7 @@ def check(config: schema.TrainedConfig, workdir: Path) -> None:
         for name in config.encoding.names:
             trained = start_encoding.of_run(before, _method(before, checkpoints[name].stage))
             start_encoding.check(config, name, trained, folder)
-    symbols = _symbols(config.task), _symbols(before.task)
-    if None not in symbols and symbols[0] != symbols[1]:
-        raise FieldError("task.name", _other_symbols(config.task.name, folder, *symbols))
+    start_task.check_config(config.task, before.task, folder)
 
 
 def _check_shapes(model: schema.ModelConfig, trained: schema.ModelConfig, folder: Path) -> None:
@@ -104,21 +98,6 @@ def _check_shapes(model: schema.ModelConfig, trained: schema.ModelConfig, folder
         if here != there and leaf_shapes(model.model_copy(update={field: there})) != ours:
             reason = f"{here!r}, but the weights of {folder} were trained with {there!r}"
             raise FieldError(("model", field), f"{reason}: state the same")
-
-
-def _symbols(task: schema.TaskConfig) -> int | None:
-    """The number of a task's symbols; None: it is known when the data is read, or there are
-    vectors in their place.
-    """
-    try:
-        built = tasks.check(task.name, reads=tasks.input_of(task.name), **task.options)
-    except FieldError:  # the data of an earlier run may be gone
-        return None
-    return built.vocab if isinstance(built, tasks.Task) and built.features is None else None
-
-
-def _other_symbols(name: str, run: Path, here: int | None, there: int | None) -> str:
-    return f"{name!r} has {here} symbols; the weights of {run} know {there}: use a task of as many"
 
 
 def _method(config: schema.TrainedConfig, stage: str) -> str:
@@ -314,7 +293,7 @@ def trained_params(config: schema.TrainedConfig, row: Any, run: runs.Run) -> Any
     checkpoint = _recorded(config, row, run)
     leaves = _weights(config, checkpoint)
     shapes = params_shapes(row.model, config.seeds, config.train.fsdp)
-    _check_symbols(config, shapes, leaves, checkpoint)
+    start_task.check_symbols(config, shapes, leaves, checkpoint)
     return fill(shapes, leaves)
 
 
@@ -336,7 +315,7 @@ def begin(config: schema.TrainedConfig, row: Any, run: runs.Run, fresh: State) -
     if changed := _changed_encoding(config, row, checkpoint):
         say(f"{row.name}: {changed}")
     leaves = _weights(config, checkpoint)
-    _check_symbols(config, fresh.params, leaves, checkpoint)
+    start_task.check_symbols(config, fresh.params, leaves, checkpoint)
     params = fill(fresh.params, _fitting(row.name, fresh.params, leaves))
     return from_weights(config.train, fresh, params)
 
@@ -372,8 +351,10 @@ def _recorded(config: schema.TrainedConfig, row: Any, run: runs.Run) -> Source:
     """
     name = row.name
     checkpoint = find(config.start, name)
-    _check_meanings(config, row.task, checkpoint)
-    _check_data(config, row.task, checkpoint)
+    goes_on = config.start.what == "state"
+    start_task.check_ids(config.task.name, row.task, checkpoint, labels=goes_on)
+    if goes_on:
+        start_task.check_data(config, row.task, checkpoint)
     path, entries = run.path / FILE, _entries(run)
     before = entries.get(name, {}).get("sha256", checkpoint.sha256)
     if processes.from_first(before != checkpoint.sha256):
@@ -419,79 +400,6 @@ def _of_seeds(
             raise Refused(f"{checkpoint.described()}: no seed {seed}; it has {trained}")
     rows = [trained.index(seed) for seed in config.seed_range]
     return {name: leaf[rows] for name, leaf in leaves.items()}
-
-
-def _check_meanings(config: schema.TrainedConfig, task: Task, checkpoint: Source) -> None:
-    """Refused: the ids of the task are those of another tokenizer than the weights were trained
-    with; or the weights are not trained further, and the ids stand for other labels.
-    """
-    here, there = task.facts, _facts(checkpoint)
-    field = f"config.task.name: {config.task.name!r}"
-    ours, theirs = (facts.get("tokenizer_sha256", "") for facts in (here, there))
-    if ours and theirs and ours != theirs:
-        raise Refused(
-            f"{field} has the tokenizer {ours[:8]}; the weights of {checkpoint.run} were trained "
-            f"with {theirs[:8]}: prepare its text with --tokenizer={_tokenizer(checkpoint, there)}"
-        )
-    ours, theirs = (facts.get("labels", []) for facts in (here, there))
-    if config.start.what == "state" and ours and theirs and ours != theirs:
-        raise Refused(
-            f"{field} has the labels {', '.join(ours)}; the weights of {checkpoint.run} were "
-            f"trained with {', '.join(theirs)}: use a task of these"
-        )
-
-
-def _check_data(config: schema.TrainedConfig, task: Task, checkpoint: Source) -> None:
-    """Says in a line that the data of a task are not those that the weights were trained on, if the
-    task has the same name. Refused: and the training would go on with them.
-    """
-    if config.start.what != "state":
-        return
-    content, _ = source.stored_config(checkpoint.run)
-    hashes = [facts.get("sha256", "") for facts in (task.facts, _facts(checkpoint))]
-    if content["task"]["name"] != config.task.name or hashes[0] == hashes[1] or not all(hashes):
-        return
-    here, there = (sha256[:8] for sha256 in hashes)
-    differ = (
-        f"{config.task.name!r} holds other data (SHA-256 {here}) than {checkpoint.run} was trained "
-        f"on ({there})"
-    )
-    if config.train.steps != checkpoint.step:
-        reason = "bring those back, or start from the weights by start.what='weights'"
-        raise Refused(f"config.task.name: {differ}: {reason}")
-    say(differ)
-
-
-def _facts(checkpoint: Source) -> Mapping[str, Any]:
-    """What is known of the task that weights were trained on, as in `Task.facts`."""
-    if checkpoint.stage:
-        return source.facts(checkpoint).get("task", {})
-    path = checkpoint.run / tokenizer.FILE
-    return {"tokenizer_sha256": sha256_of(path)} if path.is_file() else {}
-
-
-def _tokenizer(checkpoint: Source, facts: Mapping[str, Any]) -> str:
-    """The path of the tokenizer in the facts of a task, or words if it is not there any more."""
-    prepared = expanded(str(facts.get("options", {}).get("path", "")))
-    folders = checkpoint.run / tokenizer.FILE, prepared / tokenizer.FILE, EMBEDDED
-    for path in folders:
-        if path.is_file() and sha256_of(path) == facts["tokenizer_sha256"]:
-            return str(path)
-    return f"the tokenizer.json whose SHA-256 begins with {facts['tokenizer_sha256'][:8]}"
-
-
-def _check_symbols(
-    config: schema.TrainedConfig,
-    params: Any,
-    leaves: Mapping[str, np.ndarray],
-    checkpoint: Source,
-) -> None:
-    """Refused: the task has other symbols than the weights were trained on, by their number."""
-    count = lambda leaf: leaf.shape[1] if leaf is not None and leaf.ndim == 3 else None
-    here, there = (count(tree.get("['embed']")) for tree in (named_leaves(params), leaves))
-    if here and there and here != there:
-        reason = _other_symbols(config.task.name, checkpoint.run, here, there)
-        raise Refused(f"config.task.name: {reason}")
 
 
 def _fitting(row: str, params: Any, leaves: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:

@@ -325,8 +325,10 @@ def test_weights_are_not_read_with_another_tokenizer_of_as_many_ids(tmp_path):
     lab.evaluate(source, task={"name": fits, "stretch": 64})  # control
     go_on("weights", fits, 4)  # control
 
+    lab.load(source)  # control
     shutil.copytree(tmp_path / "b", tmp_path / "a", dirs_exist_ok=True)
     assert "whose SHA-256 begins with" in refused(lambda: go_on("state", trained, 6))
+    assert "whose SHA-256 begins with" in refused(lambda: lab.load(source))
 
 
 def test_a_run_is_not_resumed_on_tokens_of_another_tokenizer(tmp_path, monkeypatch):
