@@ -20,7 +20,7 @@ Parameters are counted with the BPE that is usual for the size (8,192 ids to 38m
 falls during the last fifth of the steps, so a run can be continued from a checkpoint before its
 fall (docs/going_on.md).
 
-The default takes 3 to 4 minutes on 2 cores. It then has 1.66 bits per byte at 256 tokens, where
+The default takes 2 to 4 minutes on 2 cores. It then has 1.66 bits per byte at 256 tokens, where
 lzma has 1.81 and a trigram table 2.58.
 """
 
