@@ -1,6 +1,6 @@
 """A modern decoder as a language model on tokens: RMSNorm, SwiGLU, grouped heads, tied embeddings.
 
-    python train.py --config=configs/lm.py                # 1.3M parameters, 3 to 4 minutes, 2 cores
+    python train.py --config=configs/lm.py                # 1.3M parameters, 2 to 4 minutes, 2 cores
     python train.py --config=configs/lm.py:quick
     python train.py --config=configs/lm.py:6m,rope,alibi --config.task.name=tokens:FOLDER
 

@@ -16,6 +16,7 @@ from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from PIL import Image
 
 from posenc_jax.lab.report import drawing
 from tests.support import ROOT
@@ -49,7 +50,8 @@ def main() -> None:
         subprocess.run(command, cwd=ROOT, env=env, check=True)
         runs = list(server.runs.values())
     with drawing.styled("wandb"):
-        draw(runs).savefig(flags.png, dpi=150)
+        draw(runs).savefig(flags.png, dpi=110)
+    Image.open(flags.png).convert("RGB").quantize(64).save(flags.png, optimize=True)
 
 
 def draw(runs: Sequence[Mapping[str, Any]]) -> Figure:
