@@ -217,7 +217,8 @@ def test_help_lists_configs_fields_and_examples():
     [("rope_extrap", r" if no field is changed: 3 to 6 minutes on 2 cores"),
      ("rope_extrap:quick", r" if no field is changed: \d+ s on 2 free cores$"),
      ("published", ": not measured"), ("extrap:rope", ": not measured"),
-     ("lm", r" if no field is changed: the default takes \d"),
+     ("lm", r" if no field is changed: \d+ s on 2 free cores$"),
+     ("dna", r" if no field is changed: each task takes \d"),
      ("not_measured:quick", ": not measured"),
      ("extrap:rope,quick", r" if no field is changed: \d+ s on 2 free cores$")],
 )  # fmt: skip
