@@ -2,6 +2,7 @@
 
 import io
 import lzma
+import os
 import tarfile
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -18,10 +19,10 @@ def pack(
 ) -> None:
     """Packs files of each folder under its name; the same content gives the same bytes.
 
-    The file takes its place when it is whole.
+    The file takes its place when it is whole; several processes may pack it at once.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(f".{path.name}")
+    part = path.with_name(f".{path.name}.{os.getpid()}")
     with tarfile.open(part, "w:xz") as archive:
         for folder, name in zip(folders, names, strict=True):
             for file in files:

@@ -3,6 +3,8 @@
 import copy
 import io
 import json
+import subprocess
+import sys
 import tarfile
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -15,6 +17,7 @@ from posenc_jax.lab.hosts.exit_status import Stop
 from posenc_jax.lab.runs.journal import read_progress
 from posenc_jax.lab.runs.resume import StageCheckpoints
 from scripts import board, experiment_page, report
+from tests.support import ROOT
 
 CONFIG = {"experiment": "e", "train": {"length": 8}, "eval": {"lengths": (8, 16)}}
 LABELS = {"encoding": "rope", "split": "test", "length": 8}
@@ -275,3 +278,23 @@ def test_an_archive_that_is_cut_off_is_refused(tmp_path):
         with pytest.raises(ValueError, match="is damaged") as caught:
             board.unpack(tmp_path / "runs.tar.xz", tmp_path / "runs")
         one_line(caught.value)
+
+
+def test_processes_that_pack_at_once_write_one_whole_archive(tmp_path):
+    """Each writes a file of its own, which takes the archive's place when it is whole."""
+    folder = tmp_path / "run"
+    folder.mkdir()
+    (folder / "numbers").write_bytes(np.random.default_rng(0).bytes(2**19))
+    code = (
+        "import sys; from pathlib import Path; from posenc_jax.lab.runs.archive import pack\n"
+        "path, folder = map(Path, sys.argv[1:])\n"
+        "for _ in range(4): pack(path, [folder], ['run'], ['numbers'])"
+    )
+    path = tmp_path / "results" / "all.tar.xz"
+    command = [sys.executable, "-c", code, str(path), str(folder)]
+    children = [subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE) for _ in range(3)]
+    errors = [child.communicate()[1] for child in children]
+    assert [child.returncode for child in children] == [0] * 3, errors
+    assert [entry.name for entry in path.parent.iterdir()] == ["all.tar.xz"]
+    with tarfile.open(path) as archive:
+        assert archive.extractfile("run/numbers").read() == (folder / "numbers").read_bytes()
