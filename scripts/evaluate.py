@@ -49,7 +49,8 @@ def main(arguments: list[str] | None = None) -> int:
         return 2
     step = config["start"]["step"]
     if flags.step is None and step < source.stored_config(flags.run)[0]["train"]["steps"]:
-        sys.argv.append(f"--step={step}")  # the command that the page shows: soon there is another
+        # The page shows sys.argv as its command, which without a step would evaluate a later one.
+        sys.argv.append(f"--step={step}")
     return job.run(config, str(workdir), named=True)
 
 
@@ -58,11 +59,11 @@ def _task_fields(arguments: list[str]) -> dict[str, Any]:
     fields = overrides(arguments)
     for field in fields:
         if not field.startswith("task."):
-            reason = (
+            raise FieldError(
+                f"--config.{field}",
                 "an evaluation changes fields of the task alone, by --config.task.FIELD=VALUE; "
+                "other methods read the weights by --encodings, other lengths by --lengths",
             )
-            reason += "other methods read the weights by --encodings, other lengths by --lengths"
-            raise FieldError(f"--config.{field}", reason)
     return {field.removeprefix("task."): value for field, value in fields.items()}
 
 
