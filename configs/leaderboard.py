@@ -39,6 +39,7 @@ of a stage is a run, and a method a stage of it.
 """
 
 from configs import common
+from experiments.board.leaderboard.config import SIXTEEN
 from posenc_jax.lab.config import sweeps
 
 # Learned within the trained sizes, and not solved by the bag of the tokens alone.
@@ -79,18 +80,6 @@ BASES = (14.2, 56533.6)
 # (method of RATED, problem) -> the rate that "position-rates" chose, and 2e-3 where it has not yet.
 CHOSEN: dict[tuple[str, str], float] = {}
 BASE: float | None = None  # of rope, that "position-rates" chose; None: not yet
-# The methods of "position-rest" by the one whose rate they take, which "position-rates" tries.
-SIXTEEN = {
-    "nope": ("nope",),
-    "sinusoidal": ("sinusoidal", "learned"),
-    "rope": ("rope", "p_rope", "partial"),
-    "alibi": ("alibi", "kerple_log"),
-    "t5": ("t5", "fire"),
-    "shaw": ("shaw", "deberta"),
-    "fox": ("fox", "cope"),
-    "path": ("path",),
-    "randomized+rope": ("randomized+rope",),
-}
 TWELVE = {
     "nope": ("nope",),
     "sinusoidal": ("shifted+learned",),
@@ -182,8 +171,8 @@ def _position(stage):
         rows = tuple({**row, "seeds": 1} for row in tried)
         return sweeps.product(rows, sweeps.grid({"task.name": FIRST}))
     if stage == "position-first":
-        groups = {rated: (f"as_{rated}",) for rated in SIXTEEN}
-        return _points(FIRST, groups) + _alternatives(FIRST)
+        others = {rated: (f"as_{rated}",) for rated in SIXTEEN}
+        return _points(FIRST, SIXTEEN) + _alternatives(FIRST) + _points(FIRST, others)
     if stage == "position-rest":
         again = {"first_seed": 3, "seeds": 2}
         points = _points(REST, SIXTEEN, seeds=5) + _points(FIRST, SIXTEEN, **again)

@@ -8,10 +8,12 @@
 The runs are the sweep of configs/leaderboard.py. Once all are finished, the methods at both ends of
 the board are trained with twice the steps where that may change them, and the top in a second
 setting. Runs that results/leaderboard.tar.xz holds are unpacked, not measured again. Stop it at
-any time and start it again: it goes on. The runs of a stage are packed into
-results/unfinished/position.tar.xz whenever it ends or is stopped; they have no page before all
-stages are measured. A run of one method takes one core: on two cores start such a stage as part 1/2
-and as part 2/2, in two terminals.
+any time and start it again: it goes on.
+
+The runs of a stage are packed into results/unfinished/position.tar.xz whenever it ends or is
+stopped, with the methods that an unfinished run has measured. They have no page before all stages
+are measured. A run of one method takes one core: on two cores start such a stage as part 1/2 and
+as part 2/2, in two terminals.
 """
 
 import argparse
@@ -158,8 +160,8 @@ def part(text: str) -> slice:
 
 
 def stage(name: str, named: Sequence[str], runs_of_part: slice, *options: str) -> int:
-    """Runs points of a stage, by default those that are missing, and packs all that are finished;
-    returns the exit status of the sweep.
+    """Runs points of a stage, by default those that are missing, and packs all runs that have a
+    measured method; returns the exit status of the sweep.
 
     runs_of_part: which points of the stage are this call's; see `part`.
     """
@@ -169,8 +171,11 @@ def stage(name: str, named: Sequence[str], runs_of_part: slice, *options: str) -
     status = measure(named or unmeasured, name, *options, folder=folder)
     # A folder without finished runs stands for itself.
     finished = [path for path in sorted(runs.finished([folder])) if path != folder]
-    if finished:
-        pack(archive, finished, [path.name for path in finished])
+    progress = [path.parent for path in sorted(folder.glob("*/progress.json"))]
+    measured = [path for path in progress if (path / "metrics.jsonl").stat().st_size]
+    begun = [path for path in measured if path not in finished]
+    if finished or begun:
+        pack(archive, finished, [path.name for path in finished], begun=begun)
     count, left = len(sweep.read(_config(name), {})[0].points), len(missing(name, folder=folder))
     print(f"{count - left} of {count} runs of {name} are finished", flush=True)
     if name == "position-rates" and finished:

@@ -28,9 +28,21 @@ TRAINED_TWICE = "drope"  # trained as `rope`, then again as itself
 # Methods that are another method by construction here: one row of the board.
 SAME = {"dynamic_ntk": "ntk", "interpolated+rope": "pi", "shifted+rope": "rope"}
 GROUPS = ("known", "others", "all")
-# The methods that rates are tried with. The others of the catalogue take the rate of one of them:
-# "as_METHOD" is all methods that take that of METHOD.
-RATED = (*("nope", "sinusoidal", "rope", "alibi", "t5", "shaw", "fox", "path", "randomized+rope"),)
+# The methods that are measured first and most, by the one whose learning rate they take: rates are
+# tried with that one. The others of the catalogue take the rate of one of them too: "as_METHOD" is
+# all others that take that of METHOD.
+SIXTEEN = {
+    "nope": ("nope",),
+    "sinusoidal": ("sinusoidal", "learned"),
+    "rope": ("rope", "p_rope", "partial"),
+    "alibi": ("alibi", "kerple_log"),
+    "t5": ("t5", "fire"),
+    "shaw": ("shaw", "deberta"),
+    "fox": ("fox", "cope"),
+    "path": ("path",),
+    "randomized+rope": ("randomized+rope",),
+}
+RATED = tuple(SIXTEEN)
 AS = "as_"
 _GATES = ("fox", "fox_rows", "stick_breaking", "wall", "cope")
 _TABLES = ("t5", "clipped", "mlp", "fire", "bam")
@@ -86,8 +98,8 @@ class Config(schema.ExperimentConfig):
     """One task, the methods, and the budget that they share.
 
     encoding:  names of methods, or "known", the best-known ones; "others", all that are left of the
-      catalogue; "all", both; "as_rope", those of the catalogue whose learning rate is that of rope,
-      see `RATED`.
+      catalogue; "all", both; "as_rope", those of the catalogue, beyond `SIXTEEN`, whose learning
+      rate is that of rope.
     reference: the method that the others are compared with, seed by seed.
     window:    tokens of a training example.
     multiples: windows of the tests, as multiples of the trained one.
@@ -128,7 +140,9 @@ def names(config: Config) -> list[str]:
         return list(KNOWN)
     every = [_row(name) for name in encodings.CATALOG if name not in left_out(config)]
     if chosen.startswith(AS):
-        return [n for n in every if n not in SAME and rated_as(n) == chosen.removeprefix(AS)]
+        rated = chosen.removeprefix(AS)
+        first = (*SIXTEEN[rated], *SAME)
+        return [name for name in every if name not in first and rated_as(name) == rated]
     first = KNOWN if chosen == "others" else ()
     return [name for name in every if name not in (*first, *SAME)]
 

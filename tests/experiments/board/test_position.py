@@ -91,9 +91,10 @@ def test_floors_on_examples_of_the_board_are_what_the_problems_say():
 
 def test_every_method_takes_the_rate_of_one_and_the_stages_name_it():
     everyone = set(board.names(checked("all")))
-    groups = [board.names(checked(f"position,as_{rated}")) for rated in board.RATED]
+    others = [board.names(checked(f"position,as_{rated}")) for rated in board.RATED]
+    groups = [*others, *board.SIXTEEN.values()]
     assert sorted(name for group in groups for name in group) == sorted(everyone)
-    assert tuple(configs.SIXTEEN) == board.RATED
+    assert sum(map(len, board.SIXTEEN.values())) == 16
     for named in (configs.SIXTEEN, configs.TWELVE):
         for rated, names in named.items():
             assert [board.rated_as(n) for n in names if n in everyone] == [
@@ -124,18 +125,30 @@ def test_every_point_of_a_stage_can_run(stage):
 
 
 def test_a_stage_goes_on_from_its_archive(tmp_path, monkeypatch, capsys):
-    """A machine that is lost costs the runs that were not packed, and no other."""
+    """A machine that is lost costs the methods that were being measured, and no other."""
     archive, points = tmp_path / "results" / "position.tar.xz", 66
-    measured = []
+    ran, begun = [], []
+
+    def write(run, **content_by_file):
+        run.mkdir(parents=True, exist_ok=True)
+        for file, content in content_by_file.items():
+            name = {"metrics": "metrics.jsonl", "lock": "lock"}.get(file, f"{file}.json")
+            (run / name).write_text(content)
 
     def sweep_main(arguments):
         folder = Path(next(a for a in arguments if a.startswith("--folder="))[9:])
         names = [a.removeprefix("--point=") for a in arguments if a.startswith("--point=")]
-        measured.append(names)
-        for name in names[: 2 * (len(measured) > 1)]:  # then it is stopped
-            (folder / name).mkdir(parents=True)
-            for file in ("config.json", "metrics.jsonl", "summary.json"):
-                (folder / name / file).write_text(f'{{"run": "{name}"}}')
+        ran.append(names)
+        runs_here = sorted(folder.iterdir()) if folder.exists() else []
+        files = {run.name: sorted(path.name for path in run.iterdir()) for run in runs_here}
+        begun.append({name: files[name] for name in names if name in files})
+        if len(ran) == 1:
+            return 75
+        for name in names[:2] if len(ran) < 4 else ():
+            write(folder / name, config="{}", metrics="all", summary="{}")
+        if len(ran) == 2:  # then it is stopped
+            write(folder / names[2], config="{}", metrics="a method", progress="{}", lock="")
+            write(folder / names[3], config="{}", metrics="", progress="{}", lock="")
         return 75
 
     monkeypatch.setattr(scripts_board.sweep, "main", sweep_main)
@@ -145,15 +158,16 @@ def test_a_stage_goes_on_from_its_archive(tmp_path, monkeypatch, capsys):
         monkeypatch.setattr(scripts_board, "POSITION", (archive, tmp_path / machine))
         assert scripts_board.main(["--stage=position-rates"]) == 75
         assert archive.exists() == (machine != "none")
-    none, first, second = measured
+    none, first, second = ran
     assert none == first
     assert len(first) == points
     assert second == first[2:]
     assert "4 of 66 runs of position-rates are finished" in capsys.readouterr().out
+    assert begun[-1] == {first[2]: ["config.json", "metrics.jsonl", "progress.json"]}
     monkeypatch.setattr(scripts_board, "POSITION", (tmp_path / "none.tar.xz", tmp_path / "parts"))
     for number in "12":
         scripts_board.main(["--stage=position-rates", f"--part={number}/2"])
-    halves = measured[3:]
+    halves = ran[3:]
     assert [len(half) for half in halves] == [33, 33]
     assert {*halves[0], *halves[1]} == set(first)
     for wrong in ("3/2", "0/2", "half", "1"):
