@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from posenc_jax import make
-from posenc_jax.encodings.path import STRETCH
+from posenc_jax.backends.target import compile_for
+from posenc_jax.encodings.path import NARROW, STRETCH, _stretch
 from posenc_jax.layout import full
 from tests.encodings.test_gated import HEAD, HEADS, draw, run, stirred
 
@@ -27,8 +28,15 @@ def one_by_one(w_THC, beta_TH, q, k, v):
 
 
 @pytest.mark.thorough
-def test_stretches_and_blocks_are_one_product():
+@pytest.mark.parametrize("backend", ["cpu", "gpu"])  # with stretches of other lengths
+def test_stretches_and_blocks_are_one_product(backend):
     encoding = make("path", rank=4)
+    with compile_for(backend):
+        assert _stretch(HEAD) == {"cpu": NARROW, "gpu": STRETCH}[backend]
+        _stretches_and_blocks_are_one_product(encoding)
+
+
+def _stretches_and_blocks_are_one_product(encoding):
     params, qkv = stirred(encoding), draw(1, TIME)
     with jax.enable_x64(True):
         wide, (q, k, v) = jax.tree.map(lambda x: jnp.asarray(x, float), (params, qkv))
