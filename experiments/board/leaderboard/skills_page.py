@@ -2,20 +2,20 @@
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import partial
 
 import numpy as np
 from matplotlib.figure import Figure
 
 from experiments.board.leaderboard import copying_table, effects, outcomes
-from experiments.board.leaderboard.config import Config
+from experiments.board.leaderboard.config import READ_ROPE, Config
 from experiments.board.leaderboard.effects import ALL, Effect
 from experiments.board.leaderboard.measure_method import SHUFFLED
 from experiments.board.leaderboard.other_settings import by_setting, changes
 from experiments.board.leaderboard.predictions import FLOOR, fingerprint
 from experiments.board.leaderboard.problems import PROBLEMS
-from experiments.board.leaderboard.standings import Row
+from experiments.board.leaderboard.standings import Row, mean
 from experiments.board.leaderboard.task_table import (
     UNDEFINED,
     by_task,
@@ -24,12 +24,14 @@ from experiments.board.leaderboard.task_table import (
     short,
     signed,
 )
+from experiments.board.training import LEARNED
 from posenc_jax.lab.report import Grid, Picture, Section, heatmap
 from posenc_jax.lab.report.statistics import Interval
 from posenc_jax.lab.runs import StoredRun
 
 SCORED = (2, 4)  # windows, as multiples of the trained one, whose mean is the score
 FEW_SEEDS = 2  # no more than for a search of learning rates
+DAGGER = "†"
 Levels = Mapping[str, Mapping[str, Interval]]
 Effects = Mapping[str, Mapping[str, Effect]]
 
@@ -39,7 +41,14 @@ DRAWN = (
     + " the trained window: 0 is the floor, what rules and tables reach that know no positions; 1 "
     f"is all right. Bold: solved, the whole 95% interval above {effects.SOLVED}. Grey: at the "
     f"floor, the whole interval below {FLOOR}. Methods with as many solved skills are in "
-    "the order of their names. The first row is the reference with shuffled positions."
+    "the order of their names. †: not every seed learned every problem of the skill in its trained "
+    "sizes, see the table of these. The first row is the reference with shuffled positions."
+)
+WITHIN = (
+    "Within the trained window: what g is made of, token accuracy, or exact match where the end of "
+    "an answer is asked for; the mean over seeds. In brackets the seeds that learned the problem, "
+    f"if not all did: {LEARNED} of the validation examples of trained sizes are right in all "
+    "tokens at the end of the training."
 )
 CAPTION = (
     "g minus that of {reference}, with half of its 95% interval for these problems, and in "
@@ -88,15 +97,29 @@ def _setting(runs, title: str, picture: str) -> tuple[list[str], list[Section]]:
         if name in fixed
     }
     predicted = [*outcomes.outcomes(measured)]
+    learned = {problem: tasks[problem] for problem in configs}
+    unsure = {(method, PROBLEMS[problem].skill)
+              for problem, method, learning, seeds in learners(learned)
+              if learning < seeds}  # fmt: skip
     sections = [
-        Section(title, [Picture(picture, partial(draw, levels, names), DRAWN)]),
+        Section(title, [Picture(picture, partial(draw, levels, names, unsure), DRAWN)]),
+        Section(f"{title}: within the window", [_within(learned)], folded=True),
         Section(f"{title}: effects", [_effects(compared, names, reference)], folded=True),
     ]
     if followed := copying_table.section(runs, tasks):
         sections.append(followed)
     if predicted:
         sections.insert(1, Section("Predictions and outcomes", [outcomes.table(predicted)]))
-    return _sentences(levels, compared, predicted, names, reference), sections
+    sentences = _sentences(levels, compared, predicted, names, reference)
+    return [*sentences, _trainings(learned)], sections
+
+
+def learners(tasks: Mapping[str, Mapping[str, Row]]) -> Iterator[tuple[str, str, int, int]]:
+    """(problem, method, seeds that learned the problem in its trained sizes, all seeds)."""
+    for problem, rows in tasks.items():
+        for method, row in rows.items():
+            if SHUFFLED not in method:
+                yield problem, method, int(np.isfinite([*row.steps.values()]).sum()), len(row.steps)
 
 
 def scores_of(
@@ -170,8 +193,42 @@ def _sentences(levels: Levels, compared: Effects, predicted, skills, reference) 
     return sentences
 
 
-def draw(levels: Levels, skills: Sequence[str]) -> Figure:
-    """A heat map of g, methods x skills."""
+def _trainings(tasks: Mapping[str, Mapping[str, Row]]) -> str:
+    """How many trainings did not learn what they were trained on, and whose they are."""
+    every = [row for row in learners(tasks) if row[1] not in READ_ROPE]  # trained once, as rope
+    total = sum(seeds for _, _, _, seeds in every)
+    failed = Counter()
+    for problem, _, learning, seeds in every:
+        failed[problem] += seeds - learning
+    if not sum(failed.values()):
+        return f"All {total:,} trainings learned their problem in its trained sizes."
+    by_problem = ", ".join(f"{problem} {count}" for problem, count in failed.items() if count)
+    return (
+        f"{sum(failed.values())} of {total:,} trainings did not learn their problem in its trained "
+        f"sizes ({by_problem})."
+    )
+
+
+def _within(tasks: Mapping[str, Mapping[str, Row]]) -> Grid:
+    """What each method reaches within the trained window, and how many seeds learned it."""
+    cells: dict[str, dict[str, str]] = {}
+    for problem, method, learning, seeds in learners(tasks):
+        row = tasks[problem][method]
+        score = mean(row.scores[PROBLEMS[problem].metric][row.windows[0]])
+        some = "" if learning == seeds else f" ({learning} of {seeds})"
+        cells.setdefault(method, {})[problem] = short(score) + some
+    rows = [
+        (label(method), *(by_problem.get(problem, UNDEFINED) for problem in tasks))
+        for method, by_problem in sorted(cells.items())
+    ]
+    return Grid(["method", *tasks], rows, WITHIN)
+
+
+def draw(levels: Levels, skills: Sequence[str], unsure: Collection[tuple[str, str]] = ()) -> Figure:
+    """A heat map of g, methods x skills.
+
+    unsure: the (method, skill) of which a training did not learn.
+    """
     solved = lambda name: sum(effects.group(g) == "solved" for g in levels[name].values())
     order = sorted(levels, key=lambda name: (SHUFFLED not in name, -solved(name), name))
     value = lambda by_skill, skill: by_skill[skill].mean if skill in by_skill else math.nan
@@ -181,8 +238,9 @@ def draw(levels: Levels, skills: Sequence[str]) -> Figure:
     def cell(row: str, column: int) -> tuple[str, str]:
         g = levels[named[row]][skills[column]]
         half = f" ±{heatmap.two_digits(g.half)}" if g.half else ""
+        dagger = DAGGER if (named[row], skills[column]) in unsure else ""
         weight = "bold" if effects.group(g) == "solved" else "normal"
-        return heatmap.two_digits(g.mean) + half, weight
+        return heatmap.two_digits(g.mean) + half + dagger, weight
 
     figure = Figure(figsize=(1.6 + 0.85 * len(skills) + 1.2, 1.2 + 0.2 * len(order)))
     axes = figure.subplots()

@@ -508,6 +508,10 @@ def skills_document(monkeypatch):
     offset = {("rope", ""): 0.9, ("alibi", ""): 0.52, ("nope", ""): 0.5, (control, ""): 0.49}
     runs_ = [position_run(*of, facts) for of in (
         ("flip_flop", order), ("recall_order", order), ("delay8", offset))]  # fmt: skip
+    for record in runs_[0].records:
+        is_nope = record["labels"]["encoding"] == "nope" and record["metric"] == "steps_to_learn"
+        if is_nope and record["seed"] == 1:
+            record["value"] = np.nan  # this training did not learn flip_flop
     return page.document(runs_)
 
 
@@ -516,17 +520,26 @@ def test_the_page_of_skills_says_what_its_records_hold(skills_document):
     assert sentences[0].startswith("Beyond the trained window, of 3 methods:")
     assert "offset: 0 solved, 2 at the floor" in sentences[0]
     assert "order: 1 solved, 1 at the floor" in sentences[0]
-    assert "shuffled positions, reaches at most 0.01" in sentences[-1]
+    assert "shuffled positions, reaches at most 0.01" in sentences[-2]
+    assert sentences[-1] == (
+        "1 of 27 trainings did not learn their problem in its trained sizes (flip_flop 1)."
+    )
     by_title = {section.title: section for section in sections}
     assert list(by_title) == [
-        "Skills and methods", "Predictions and outcomes", "Skills and methods: effects",
-        "The problems and their floors", "What this does not decide",
+        "Skills and methods", "Predictions and outcomes", "Skills and methods: within the window",
+        "Skills and methods: effects", "The problems and their floors", "What this does not decide",
     ]  # fmt: skip
     (grid,) = by_title["Skills and methods: effects"].parts
     alibi = dict(zip(grid.columns, next(r for r in grid.rows if r[0] == "alibi"), strict=True))
     assert alibi["order"].startswith("+.760*")
     assert alibi["offset"].startswith("−.760*") or alibi["offset"].startswith("-.760*")
     assert alibi["all skills"].startswith("+.000 ")
+    (picture,), (within,) = (list(by_title.values())[n].parts for n in (0, 2))
+    drawn = [text.get_text() for axes in picture.draw().axes for text in axes.texts]
+    assert sum(skills_page.DAGGER in text for text in drawn) == 1, "nope on the skill order alone"
+    rows = {row[0]: dict(zip(within.columns, row, strict=True)) for row in within.rows}
+    assert rows["nope"]["flip_flop"] == "1.000 (2 of 3)"
+    assert rows["nope"]["delay8"] == rows["alibi"]["flip_flop"] == "1.000"
     floors, unknown = (by_title[t].parts for t in list(by_title)[-2:])
     assert {row[0] for row in floors[0].rows} == {"flip_flop", "recall_order", "delay8"}
     assert any("of which one was measured: offset" in line for line in unknown)
