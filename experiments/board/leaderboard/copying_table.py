@@ -13,6 +13,7 @@ from posenc_jax.lab.report.formats import counted
 from posenc_jax.lab.runs import StoredRun
 
 COPIES = 0.9  # token accuracy within the trained window from which a model copies
+MOST = 0.75  # of the answers; of bits, half of the answers follow either by chance
 # problem -> method -> window -> what it follows -> the share of examples, the mean over seeds
 Shares = Mapping[str, Mapping[str, Mapping[int, Mapping[str, float]]]]
 
@@ -64,9 +65,9 @@ def section(runs: Sequence[StoredRun], tasks: Mapping[str, Mapping[str, Row]]) -
         most = Counter(_most(by_method[method][windows[0]]) for method in copies)
         lines.append(
             f"{problem}: copied by {counted(len(copies), 'method')}. After "
-            f"{PROBLEMS[problem].overwrites} overwritten symbols most answers follow the n-gram in "
-            f"{most['n-gram']} of them, the position in {most['position']}, neither in "
-            f"{most['neither']}."
+            f"{PROBLEMS[problem].overwrites} overwritten symbols, {100 * MOST:.0f}% of the answers "
+            f"or more follow the n-gram in {most['n-gram']} of them, the position in "
+            f"{most['position']}, and in {most['neither']} so many follow neither."
         )
         for method in copies:
             cells = [_cells(by_method[method].get(window)) for window in windows]
@@ -97,8 +98,8 @@ def _copying(by_method: Iterable[str], rows: Mapping[str, Row]) -> Iterator[str]
 
 
 def _most(followed: Mapping[str, float]) -> str:
-    """What more than half of the answers follow; "neither" if neither is."""
-    return next((what for what, value in followed.items() if value > 0.5), "neither")
+    """What most of the answers follow; "neither" if there is no such thing."""
+    return next((what for what, value in followed.items() if value >= MOST), "neither")
 
 
 def _cells(followed: Mapping[str, float] | None) -> Sequence[str]:

@@ -447,8 +447,8 @@ def test_the_page_says_what_copies_follow(monkeypatch):
     (followed,) = (section for section in sections if section.title == "What a copy follows")
     line, grid = followed.parts
     assert line == (
-        "copy_distinct: copied by 2 methods. After 3 overwritten symbols most answers follow the "
-        "n-gram in 1 of them, the position in 1, neither in 0."
+        "copy_distinct: copied by 2 methods. After 3 overwritten symbols, 75% of the answers or "
+        "more follow the n-gram in 0 of them, the position in 1, and in 1 so many follow neither."
     )
     assert {len(row) for row in grid.rows} == {len(grid.columns)} == {2 + 2 * 3}
     cells = {row[1]: row[2:5] for row in grid.rows}
