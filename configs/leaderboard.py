@@ -24,6 +24,7 @@ whose rate falls at its end, and the mean over 8 late checkpoints. Its sweeps, i
     stage            content                                                   trainings  hours
     position-rates   four rates; one method of a kind, one seed                      216      4
     position-first   16 methods on six problems, 3 seeds; other options of six       504      8
+    position-doubled the same 16 methods with twice the steps, 2 seeds               192      5
     position-rest    16 methods on the other six, and two more seeds of all          714     12
     position-large   12 methods, three problems, 3 seeds, 4 layers of width 128      108     10
     position-bases   recall with 8 bases of rope, windows of 64 and 256, 3 seeds      80      3
@@ -100,8 +101,8 @@ ALTERNATIVES = {
     "shaw": ({"distance": 16}, {"distance": 64}),
 }
 STAGES = (
-    *("position", "position-rates", "position-first", "position-rest", "position-large"),
-    *("position-bases", "position-path", "position-others"),
+    *("position", "position-rates", "position-first", "position-doubled", "position-rest"),
+    *("position-large", "position-bases", "position-path", "position-others"),
 )
 # Bases of "position-bases" beside 10,000: on both sides of the largest base of which every pair of
 # channels makes a turn in 64 and in 256 tokens, and of the least base for the tests.
@@ -170,6 +171,8 @@ def _position(stage):
         return sweeps.product(rows, sweeps.grid({"task.name": FIRST}))
     if stage == "position-first":
         return _points(FIRST, SIXTEEN) + _alternatives(FIRST)
+    if stage == "position-doubled":
+        return _points(FIRST, SIXTEEN, seeds=2, **CHECKS["doubled"])
     if stage == "position-others":
         return _points(FIRST, {rated: (f"as_{rated}",) for rated in SIXTEEN})
     if stage == "position-rest":

@@ -8,11 +8,12 @@ from functools import partial
 import numpy as np
 from matplotlib.figure import Figure
 
-from experiments.board.leaderboard import copying_table, effects, outcomes
+from experiments.board.leaderboard import copying_table, effects, more_steps, outcomes
 from experiments.board.leaderboard.config import READ_ROPE, Config
 from experiments.board.leaderboard.effects import ALL, Effect
 from experiments.board.leaderboard.measure_method import SHUFFLED
-from experiments.board.leaderboard.other_settings import by_setting, changes
+from experiments.board.leaderboard.more_steps import Cell
+from experiments.board.leaderboard.other_settings import by_setting, changes, is_longer
 from experiments.board.leaderboard.predictions import FLOOR, fingerprint
 from experiments.board.leaderboard.problems import PROBLEMS
 from experiments.board.leaderboard.standings import Row, mean
@@ -31,7 +32,7 @@ from posenc_jax.lab.runs import StoredRun
 
 SCORED = (2, 4)  # windows, as multiples of the trained one, whose mean is the score
 FEW_SEEDS = 2  # no more than for a search of learning rates
-DAGGER = "†"
+DAGGER, MOVING = "†", "‡"
 Levels = Mapping[str, Mapping[str, Interval]]
 Effects = Mapping[str, Mapping[str, Effect]]
 
@@ -42,7 +43,8 @@ DRAWN = (
     f"is all right. Bold: solved, the whole 95% interval above {effects.SOLVED}. Grey: at the "
     f"floor, the whole interval below {FLOOR}. Methods with as many solved skills are in "
     "the order of their names. †: not every seed learned every problem of the skill in its trained "
-    "sizes, see the table of these. The first row is the reference with shuffled positions."
+    "sizes, see the table of these. ‡: with more steps it is another one. The first row is the "
+    "reference with shuffled positions."
 )
 WITHIN = (
     "Within the trained window: what g is made of, token accuracy, or exact match where the end of "
@@ -71,16 +73,39 @@ def document(runs: Sequence[StoredRun]) -> tuple[list[str], list[Section]]:
       ValueError: two runs of one setting with the same method and problem.
     """
     settings = by_setting(runs)
-    sentences, sections = _setting(settings[0], "Skills and methods", "skills")
-    for number, others in enumerate(settings[1:], 2):
-        fields = ", ".join(f"{k} {v}" for k, v in changes(settings[0], others).items())
-        _, more = _setting(others, f"Another setting: {fields}", f"skills-{number}")
+    again, others = [], []
+    for group in settings[1:]:
+        (again if is_longer(changes(settings[0], group)) else others).append(group)
+    repeated = [(config_of(group[0]).train.steps, _repeated(settings[0], group)) for group in again]
+    moving = {(cell.method, cell.skill) for _, cells in repeated for cell in cells if cell.moves}
+    sentences, sections = _setting(settings[0], "Skills and methods", "skills", moving)
+    for steps, cells in repeated:
+        sentences.append(more_steps.sentence(cells, steps))
+        sections.append(more_steps.section(cells, steps))
+    for number, group in enumerate(others, 2):
+        fields = ", ".join(f"{k} {v}" for k, v in changes(settings[0], group).items())
+        _, more = _setting(group, f"Another setting: {fields}", f"skills-{number}")
         sections += more
     return sentences, [*sections, _floors(settings[0]), _undecided(settings)]
 
 
-def _setting(runs, title: str, picture: str) -> tuple[list[str], list[Section]]:
-    """What the runs of one setting show."""
+def _repeated(runs: Sequence[StoredRun], longer: Sequence[StoredRun]) -> list[Cell]:
+    """The results that were measured again with more steps."""
+    configs = lambda runs: {run.config["task"]["name"]: config_of(run) for run in runs}
+    scores = lambda runs: _methods(scores_of(by_task(runs), configs(runs)))
+    return more_steps.cells(scores(runs), scores(longer), skills_of(by_task(runs)))
+
+
+def _setting(
+    runs: Sequence[StoredRun],
+    title: str,
+    picture: str,
+    moving: Collection[tuple[str, str]] = (),
+) -> tuple[list[str], list[Section]]:
+    """What the runs of one setting show.
+
+    moving: the (method, skill) whose g changes with more steps.
+    """
     tasks, reference = by_task(runs), runs[0].config["reference"]
     configs = {run.config["task"]["name"]: config_of(run) for run in runs}
     scores = scores_of(tasks, configs)
@@ -102,7 +127,7 @@ def _setting(runs, title: str, picture: str) -> tuple[list[str], list[Section]]:
               for problem, method, learning, seeds in learners(learned)
               if learning < seeds}  # fmt: skip
     sections = [
-        Section(title, [Picture(picture, partial(draw, levels, names, unsure), DRAWN)]),
+        Section(title, [Picture(picture, partial(draw, levels, names, unsure, moving), DRAWN)]),
         Section(f"{title}: within the window", [_within(learned)], folded=True),
         Section(f"{title}: effects", [_effects(compared, names, reference)], folded=True),
     ]
@@ -224,10 +249,16 @@ def _within(tasks: Mapping[str, Mapping[str, Row]]) -> Grid:
     return Grid(["method", *tasks], rows, WITHIN)
 
 
-def draw(levels: Levels, skills: Sequence[str], unsure: Collection[tuple[str, str]] = ()) -> Figure:
+def draw(
+    levels: Levels,
+    skills: Sequence[str],
+    unsure: Collection[tuple[str, str]] = (),
+    moving: Collection[tuple[str, str]] = (),
+) -> Figure:
     """A heat map of g, methods x skills.
 
     unsure: the (method, skill) of which a training did not learn.
+    moving: those whose g changes with more steps.
     """
     solved = lambda name: sum(effects.group(g) == "solved" for g in levels[name].values())
     order = sorted(levels, key=lambda name: (SHUFFLED not in name, -solved(name), name))
@@ -238,9 +269,10 @@ def draw(levels: Levels, skills: Sequence[str], unsure: Collection[tuple[str, st
     def cell(row: str, column: int) -> tuple[str, str]:
         g = levels[named[row]][skills[column]]
         half = f" ±{heatmap.two_digits(g.half)}" if g.half else ""
-        dagger = DAGGER if (named[row], skills[column]) in unsure else ""
+        place = named[row], skills[column]
+        marks = DAGGER * (place in unsure) + MOVING * (place in moving)
         weight = "bold" if effects.group(g) == "solved" else "normal"
-        return heatmap.two_digits(g.mean) + half + dagger, weight
+        return heatmap.two_digits(g.mean) + half + marks, weight
 
     figure = Figure(figsize=(1.6 + 0.85 * len(skills) + 1.2, 1.2 + 0.2 * len(order)))
     axes = figure.subplots()

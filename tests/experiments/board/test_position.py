@@ -556,6 +556,28 @@ def test_a_second_setting_stands_apart(monkeypatch):
     assert not skills_page.is_of([small._replace(config={**small.config, "seeds": 1})])
 
 
+def test_a_result_that_changes_with_more_steps_is_not_decided(monkeypatch):
+    monkeypatch.setattr(outcomes, "floor_at", lambda config, test, multiple: 0.5)
+    values = {("rope", ""): 0.6, ("alibi", ""): 0.98, ("nope", ""): 0.5}
+    first = [position_run(name, values, {}) for name in ("flip_flop", "recall_order", "delay8")]
+    steps = {"train.steps": 8000, "seeds": 2}
+    again = [
+        position_run("flip_flop", {**values, ("nope", ""): 0.9}, {}, **steps),
+        position_run("recall_order", values, {}, **steps),
+    ]
+    sentences, sections = page.document(first + again)
+    assert sentences[-1] == (
+        "With 8,000 steps 1 of 3 results that were measured again change by more than 0.1: they "
+        "are not decided (‡)."
+    ), "delay8 was not measured again"
+    by_title = {section.title: section for section in sections}
+    assert by_title["With 8,000 steps"].parts[0].rows == [("order", "nope", "0.01", "0.41")]
+    (picture,) = by_title["Skills and methods"].parts
+    drawn = [text.get_text() for axes in picture.draw().axes for text in axes.texts]
+    assert sum(skills_page.MOVING in text for text in drawn) == 1
+    assert not any("Another setting" in title for title in by_title)
+
+
 def test_the_floor_of_g_is_that_which_the_problem_names():
     config = checked("position", **{"task.name": "delay8", "examples": 64, "multiples": (1, 4)})
     rules = outcomes.floor_at(config, "", 4)
