@@ -1,20 +1,25 @@
-"""Claims about adding positions to content, by linear probes in closed form."""
+"""Claims about adding positions to content: by linear probes in closed form, and by amplitude."""
 
+import dataclasses
 from collections.abc import Sequence
 
+import jax.numpy as jnp
 import numpy as np
 
 from experiments.claims import activations
 from experiments.claims.figures import lines
 from experiments.claims.ledger import Curve, Measured, claim, verdict
-from experiments.claims.models import Lab
+from experiments.claims.models import Lab, Trained, misplaced
 from experiments.claims.sinusoidal import vectors
+from posenc_jax import encodings
+from posenc_jax.lab.model import transformer
 
 LABELS = ("token", "position")
 WIDTHS, RATIOS = (16, 32, 64, 128, 256), (0.1, 1.0, 10.0)
 TOKENS, PLACES = 256, 64
 FITTED, PAIRS = 8192, 10_240
 METHODS = ("sinusoidal", "rope", "nope")
+AMPLITUDES = (0.1, 1, 10, 100)
 
 
 def probe(x_ND, label_N) -> float:
@@ -161,6 +166,77 @@ def add_2(lab: Lab) -> Measured:
     numbers["difference of the falls"] = additive - rotary
     numbers["read at the last layer, rope minus nope"] = read["rope"][-1] - read["nope"][-1]
     return Measured(numbers, curves)
+
+
+def add_3_rule(n):
+    """Drowned: a model whose positions are 10 or 100 times as long as words loses 0.05 bits a byte
+    or more against one in which they are as long, paired by seed. If only those 100 times as long
+    do, that is a condition. The claim asks for small positions: if ones a tenth as long as words
+    lose 0.05 bits too, that is a condition. Wrong positions, the control, must cost the model with
+    equal lengths 0.1 bits; otherwise it does not use them.
+    """
+    cost = {a: n[f"bits lost, positions {a} times as long as words"] for a in AMPLITUDES if a != 1}
+    control = n["bits that wrong positions cost, as long as words (control)"]
+    long = [a for a in AMPLITUDES if a > 1]
+    drowned = [a for a in long if cost[a].over(0.05)]
+    return verdict(
+        bool(drowned) and control.over(0.1),
+        f"against positions as long as words, in bits a byte: ten times as long lose {cost[10]}, a "
+        f"hundred times {cost[100]}, a tenth {cost[0.1]}",
+        "" if drowned[:1] == long[:1] else "positions are a hundred times as long as words",
+        "positions may be too small as well" if cost[0.1].over(0.05) else "",
+    )
+
+
+@claim(
+    "the amplitude of positions is small so that words are not drowned",
+    rule=add_3_rule,
+    figure=lines(
+        "Bits by the length of position vectors", "length of a position / of a word",
+        "bits per byte", log_x=True,
+    ),
+)  # fmt: skip
+def add_3(lab: Lab) -> Measured:
+    """Decoders on text with sinusoidal vectors multiplied by a constant, so that before training
+    they are 0.1, 1, 10 and 100 times as long as the embeddings of bytes, by the root mean square;
+    embeddings are trained, and may grow. A model without positions is for comparison.
+    """
+    models = {a: amplified(lab, a) for a in AMPLITUDES}
+    bits = {a: lab.bits(trained, lab.train.length) for a, trained in models.items()}
+    numbers = {
+        f"bits lost, positions {a} times as long as words": bits[a] - bits[1]
+        for a in AMPLITUDES
+        if a != 1
+    }
+    none = lab.bits(lab.trained("nope"), lab.train.length)
+    numbers["bits lost without positions"] = none - bits[1]
+    wrong = lab.bits(misplaced(models[1]), lab.train.length)
+    numbers["bits that wrong positions cost, as long as words (control)"] = wrong - bits[1]
+    numbers |= {f"bits, positions {a} times as long as words": b for a, b in bits.items()}
+    curves = {"sinusoidal": Curve(AMPLITUDES, np.stack([*bits.values()], 1))}
+    return Measured(numbers, curves | {"no positions": Curve(AMPLITUDES, [none.mean()] * 4)})
+
+
+def amplified(lab: Lab, amplitude: float) -> Trained:
+    """The model trained with sinusoidal vectors so many times as long as words are before training.
+
+    Embeddings start with a mean square of 1; that of sines is 1 / 2.
+    """
+    factor = amplitude * np.sqrt(2)
+    sinusoidal = encodings.make("sinusoidal")
+
+    def embed(params, x_BTD, pos_BT):
+        assert sinusoidal.embed is not None
+        return x_BTD + factor * sinusoidal.embed(params, jnp.zeros_like(x_BTD), pos_BT)
+
+    encoding, config = dataclasses.replace(sinusoidal, embed=embed), lab.training()
+    model = transformer.build(lab.model, encoding, lab.text.vocab)
+    key = "amplified", amplitude, lab.model
+
+    def make():
+        return Trained(model, lab.model, encoding, lab.text, lab.fit(model, lab.text, config, key))
+
+    return lab.once((*key, config), make)
 
 
 def place_read(x_BT) -> float:

@@ -12,6 +12,7 @@ from matplotlib.figure import Figure
 from experiments.claims.decisions import AGAIN, BUDGETS, NONE, RATE, SMALLEST, Finding, findings
 from experiments.claims.entries import Entry, load
 from experiments.claims.ledger import Draw
+from experiments.claims.register import LEDGER
 from experiments.limits import TITLE as LIMITS
 from posenc_jax.lab.report import Grid, Picture, Section, vector
 from posenc_jax.lab.report.document import linked
@@ -209,6 +210,9 @@ def _limits(ledger: Sequence[Finding]) -> Iterator[str]:
     yield f"Other models than the shared ones, of {every('model')}, where a claim trains no other."
     most = max((e.budget for f in ledger for e in f.entries if e.trains), default=1)
     yield f"More training than {most} times {every('training')} ({every('text')})."
+    if missing := [id for id in LEDGER if id not in {f.claim.id for f in ledger}]:
+        texts = "; ".join(f"{id}, {LEDGER[id].text}" for id in missing)
+        yield f"Claims of the ledger that are not measured yet: {texts}."
     yield f"Differences that are too small for {every('seeds')} seeds."
     if undecided := [_link(f.claim.id) for f in ledger if f.verdict.word in NONE]:
         yield f"Whether these claims hold, which are not decided: {', '.join(undecided)}."

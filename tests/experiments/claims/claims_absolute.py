@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from experiments.claims.absolute import COMPARED
+from experiments.claims.absolute import COMPARED, FEW
 from experiments.claims.additive import LABELS
 from experiments.claims.additive import WIDTHS as PROBED
 from experiments.claims.nearness import BUMPS, GAINS
@@ -173,8 +173,26 @@ def saved(kept, bits=1.5):
 
 HOLDS, WHEN, NOT = "holds", "holds when", "does not hold"
 
+
 # Rows of (numbers, the verdict's word) for each claim. A number is a value, or one for each seed.
 # A control fails in the last rows of a claim.
+def scarce(few, every, control=0.3):
+    less = np.array([few] * 3 if np.ndim(few) == 0 else few)
+    return {
+        f"learned minus sinusoidal, {FEW[0] // 1024} KiB": less,
+        "learned minus sinusoidal, all": every,
+        "learned minus sinusoidal, smallest text minus all": less - every,
+        "bits that wrong positions cost, smallest text (control)": control,
+    }
+
+
+def drowned(ten, hundred, small=0.0, control=0.3):
+    cost = {10: ten, 100: hundred, 0.1: small}
+    return {f"bits lost, positions {a} times as long as words": c for a, c in cost.items()} | {
+        "bits that wrong positions cost, as long as words (control)": control
+    }
+
+
 RULES = {
     "order-1": [(permuted(1e-14), HOLDS), (permuted(1e-3), NOT), (permuted(1e-14, 1e-6), NOT)],
     "order-2": [(pairs([0.5] * 3), HOLDS), (pairs([0.5, 0.5, 0.6]), NOT), (pairs(0.5, 0.5), NOT)],
@@ -253,6 +271,20 @@ RULES = {
         (depth([0.5, 0.4, 0.5], [0.5, 0.4, 0.3]), NOT),
         (depth([0.0, 0.01, 0.0], [-0.1, 0.0, -0.1]), NOT),
         (depth(0.5, 0.0, blind=0.9), NOT),
+    ],
+    "abs-4": [
+        (scarce(0.1, 0.0), HOLDS),
+        (scarce([0.012, 0.014, 0.013], 0.0), WHEN),
+        (scarce([-0.01, 0.02, 0.01], -0.1), NOT),
+        (scarce(0.1, 0.1), NOT),
+        (scarce(0.1, 0.0, control=0.05), NOT),
+    ],
+    "add-3": [
+        (drowned(0.1, 0.5), HOLDS),
+        (drowned(0.0, 0.5), WHEN),
+        (drowned(0.1, 0.5, small=0.2), WHEN),
+        (drowned(0.0, [0.0, 0.2, 0.1]), NOT),
+        (drowned(0.1, 0.5, control=0.0), NOT),
     ],
     "local-1": [
         (near(0.5, 0.8), HOLDS),

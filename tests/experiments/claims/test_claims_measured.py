@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from configs import claims as config_file
-from experiments.claims import absolute, glyphs, relative
+from experiments.claims import absolute, additive, glyphs, relative
 from experiments.claims.config import Config
 from experiments.claims.extrapolation import DISTANCES, shortened, spread
 from experiments.claims.heads import mean_distance
@@ -50,6 +50,32 @@ def untrained(lab):
         return Trained(model, config, encoding, lab.text, params)
 
     return functools.cache(make)
+
+
+def test_a_smaller_text_is_the_beginning_of_the_text_and_has_its_tests(lab):
+    few, whole = absolute.first(lab.text, 2048), lab.text
+    key, size_B = jax.random.key(0), jnp.full(256, 16)
+    cut = lambda task: np.asarray(task.sample(task.data, key, size_B, 16).tokens_BT)
+    beginning = bytes(np.asarray(whole.data["train"][:2048], np.uint8))
+    assert all(bytes(row.astype(np.uint8)) in beginning for row in cut(few))
+    assert not all(bytes(row.astype(np.uint8)) in beginning for row in cut(whole)), "control"
+    test = lambda task: task.test(task.data, jnp.arange(8), 16, 16).tokens_BT
+    np.testing.assert_array_equal(test(few), test(whole))
+    assert few.name != whole.name, "models are told apart by it"
+
+
+@pytest.mark.parametrize("amplitude", [1, 100])
+def test_positions_are_as_many_times_as_long_as_words_before_training(lab, amplitude):
+    trained = additive.amplified(lab, amplitude)
+    params = jax.tree.map(lambda leaf: leaf[0], lab.fresh(trained).params)
+    words_VD = params["embed"]
+    zero_BTD = jnp.zeros((1, 16, lab.model.width))
+    embed = lambda encoding: encoding.embed({}, zero_BTD, jnp.arange(16)[None])
+    length = lambda x: np.sqrt(np.mean(np.square(x)))
+    ratio = length(embed(trained.encoding)) / length(words_VD)
+    np.testing.assert_allclose(ratio, amplitude, rtol=0.05)
+    plain = length(embed(encodings.make("sinusoidal"))) / length(words_VD)
+    assert abs(plain / amplitude - 1) > 0.2, "control"
 
 
 @pytest.mark.thorough

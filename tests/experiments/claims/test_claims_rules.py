@@ -17,7 +17,7 @@ from tests.experiments.claims import claims_absolute, claims_rotary
 IDS = [
     *("order-1", "order-2", "order-3", "order-4"),
     *("sin-1", "sin-2", "sin-3", "sin-4", "sin-5", "sin-6"),
-    *("abs-1", "abs-2", "abs-3", "add-1", "add-2"),
+    *("abs-1", "abs-2", "abs-3", "abs-4", "add-1", "add-2", "add-3"),
     *("rel-1", "rel-2", "rel-3", "rope-1", "rope-2", "rope-3", "rope-4", "rope-5"),
     *("alibi-1", "xpos-1", "local-1", "local-2", "pad-1", "pad-2", "pad-3"),
     *("img-1", "mm-1", "num-1"),
@@ -82,7 +82,9 @@ def test_bounds_ask_for_the_whole_interval():
 
 @pytest.mark.thorough
 def test_the_committed_ledger_follows_from_the_committed_records(tmp_path):
-    """docs/claims.md has every claim, and the verdicts that the rules of today make."""
+    """docs/claims.md has every claim, or says that it is not measured, and the verdicts that the
+    rules of today make.
+    """
     archive = Path("results/claims.tar.xz")
     with tarfile.open(archive) as packed:
         packed.extractall(tmp_path, filter="data")
@@ -90,6 +92,8 @@ def test_the_committed_ledger_follows_from_the_committed_records(tmp_path):
     made = lambda: page(findings(load(*(path.parent for path in records))), "claims", archive)
     text = Path("docs/claims.md").read_text("utf-8")
     assert made() == text
-    assert re.findall(r"^## (\S+)$", text, re.MULTILINE) == IDS
+    (told,) = re.findall(r"not measured yet: (.*)", text) or [""]
+    missing = [id for id in IDS if f"{id}, {LEDGER[id].text}" in told]
+    assert re.findall(r"^## (\S+)$", text, re.MULTILINE) == [i for i in IDS if i not in missing]
     records[0].write_text(re.sub(r"\b0\.9(?=\d)", "0.1", records[0].read_text("utf-8")))
     assert made() != text, "control"
