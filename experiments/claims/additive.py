@@ -214,7 +214,8 @@ def add_3(lab: Lab) -> Measured:
     numbers["bits that wrong positions cost, as long as words (control)"] = wrong - bits[1]
     numbers |= {f"bits, positions {a} times as long as words": b for a, b in bits.items()}
     curves = {"sinusoidal": Curve(AMPLITUDES, np.stack([*bits.values()], 1))}
-    return Measured(numbers, curves | {"no positions": Curve(AMPLITUDES, [none.mean()] * 4)})
+    everywhere = np.repeat(none[:, None], len(AMPLITUDES), axis=1)
+    return Measured(numbers, curves | {"no positions": Curve(AMPLITUDES, everywhere)})
 
 
 def amplified(lab: Lab, amplitude: float) -> Trained:

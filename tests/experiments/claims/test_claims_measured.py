@@ -79,6 +79,17 @@ def test_positions_are_as_many_times_as_long_as_words_before_training(lab, ampli
 
 
 @pytest.mark.thorough
+@pytest.mark.parametrize("id", ["abs-4", "add-3"])
+def test_claims_on_trained_models_have_a_value_for_each_seed_and_are_drawn(lab, id):
+    claim = LEDGER[id]
+    measured = claim.measure(lab)
+    assert {len(values) for values in measured.numbers.values()} == {len(lab.seeds)}
+    assert claim.rule(measured.intervals).word in ("holds", "holds when", "does not hold")
+    (axes,) = claim.figure(measured).axes
+    assert len(axes.lines) >= len(measured.curves)
+
+
+@pytest.mark.thorough
 def test_a_claim_on_trained_weights_is_measured(lab):
     """What goes through padding depends on no training: even this model shows it."""
     claim = LEDGER["pad-2"]
