@@ -86,7 +86,8 @@ def document(runs: Sequence[StoredRun]) -> tuple[list[str], list[Section]]:
         fields = ", ".join(f"{k} {v}" for k, v in changes(settings[0], group).items())
         _, more = _setting(group, f"Another setting: {fields}", f"skills-{number}")
         sections += more
-    return sentences, [*sections, _floors(settings[0]), _undecided(settings)]
+    sections += [_floors(settings[0]), _undecided(settings), _cost(runs)]
+    return sentences, sections
 
 
 def _repeated(runs: Sequence[StoredRun], longer: Sequence[StoredRun]) -> list[Cell]:
@@ -338,3 +339,20 @@ def _undecided(settings: Sequence[Sequence[StoredRun]]) -> Section:
             f"Other problems of these skills, of which one was measured: {', '.join(alone)}."
         )
     return Section("What this does not decide", lines)
+
+
+def _cost(runs: Sequence[StoredRun]) -> Section:
+    """What the trainings took, with their tests, by the processor."""
+    seconds: dict[str, list[float]] = {}
+    for run in runs:
+        processor = run.environment.get("processor", "an unknown processor")
+        seconds.setdefault(processor, []).extend(
+            record["value"] for record in run.records if record["metric"] == "seconds"
+        )
+    lines = [
+        f"{len(values):,} trainings with their tests took {sum(values) / 3600:,.1f} hours of one "
+        f"core of {processor}."
+        for processor, values in sorted(seconds.items())
+        if values
+    ]
+    return Section("What it took", lines)

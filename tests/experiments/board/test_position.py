@@ -320,7 +320,8 @@ def board_records(values, first=0, rate=0.002):
     seeds = range(first, first + 3)
     for (method, test), value in values.items():
         labels = {"encoding": method, "length": 64}
-        facts = {"rate": [rate] * 3, "parameters": [8] * 3, "steps_to_learn": [4000.0] * 3}
+        facts = {"rate": [rate] * 3, "parameters": [8] * 3, "steps_to_learn": [4000.0] * 3,
+                 "seconds": [100.0] * 3}  # fmt: skip
         yield from runs.seed_records(0, seeds, {**labels, "split": "train"}, facts)
         for window, share in ((64, 1.0), (128, value + 0.01), (256, value)):
             tested = {**labels, "split": "test", "length": window}
@@ -528,7 +529,12 @@ def test_the_page_of_skills_says_what_its_records_hold(skills_document):
     assert list(by_title) == [
         "Skills and methods", "Predictions and outcomes", "Skills and methods: within the window",
         "Skills and methods: effects", "The problems and their floors", "What this does not decide",
+        "What it took",
     ]  # fmt: skip
+    # With the row of the control.
+    assert by_title["What it took"].parts == [
+        "36 trainings with their tests took 1.0 hours of one core of an unknown processor."
+    ]
     (grid,) = by_title["Skills and methods: effects"].parts
     alibi = dict(zip(grid.columns, next(r for r in grid.rows if r[0] == "alibi"), strict=True))
     assert alibi["order"].startswith("+.760*")
@@ -540,7 +546,7 @@ def test_the_page_of_skills_says_what_its_records_hold(skills_document):
     rows = {row[0]: dict(zip(within.columns, row, strict=True)) for row in within.rows}
     assert rows["nope"]["flip_flop"] == "1.000 (2 of 3)"
     assert rows["nope"]["delay8"] == rows["alibi"]["flip_flop"] == "1.000"
-    floors, unknown = (by_title[t].parts for t in list(by_title)[-2:])
+    floors, unknown = (by_title[t].parts for t in list(by_title)[-3:-1])
     assert {row[0] for row in floors[0].rows} == {"flip_flop", "recall_order", "delay8"}
     assert any("of which one was measured: offset" in line for line in unknown)
 
