@@ -81,6 +81,16 @@ LARGE = ("reverse_distinct", "delay8", "recall_order")
 BASES = (14.2, 56533.6)
 # (method of RATED, problem) -> the rate that "position-rates" chose, and 2e-3 where it has not yet.
 CHOSEN: dict[tuple[str, str], float] = {}
+# Problems whose rates were not tried, and the one posed most alike, whose rate each takes.
+LIKE = {
+    "reverse_distinct": "copy_distinct",
+    "recall_distinct": "recall_order",
+    "indirect_indexing": "delay8",
+    "copy_bits": "reverse_bits",
+    "parity": "flip_flop",
+    "majority": "count",
+    "reverse_letters": "reverse_bits",
+}
 TWELVE = {
     "nope": ("nope",),
     "sinusoidal": ("shifted+learned",),
@@ -188,8 +198,7 @@ def _position(stage):
         return sweeps.product(windows, bases)
     if stage == "position-path":
         fields = {"task.name": "reverse_letters", "encoding.name": "path", "seeds": 5}
-        rate = CHOSEN.get(("path", "reverse_bits"), 2e-3)
-        fields |= {"train.rates": (rate,), "train.widen": 0}
+        fields |= {"train.rates": (_rate("path", "reverse_letters"),), "train.widen": 0}
         layers = tuple({**fields, "model.layers": n} for n in (1, 2))
         betas = sweeps.grid({"encoding.beta": (1.0, 2.0)})
         alphabets = sweeps.product(layers, ALPHABETS)
@@ -224,10 +233,14 @@ def _points(problems, groups, **fields):
         {
             "task.name": problem,
             "encoding.name": ",".join(names),
-            "train.rates": (CHOSEN.get((rated, problem), 2e-3),),
+            "train.rates": (_rate(rated, problem),),
             "train.widen": 0,
             **fields,
         }
         for problem in problems
         for rated, names in groups.items()
     )
+
+
+def _rate(rated, problem):
+    return CHOSEN.get((rated, LIKE.get(problem, problem)), 2e-3)
