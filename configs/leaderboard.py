@@ -40,7 +40,6 @@ process is stopped goes on after the last method that it has measured.
 """
 
 from configs import common
-from experiments.board.leaderboard.config import SIXTEEN
 from posenc_jax.lab.config import sweeps
 
 # Learned within the trained sizes, and not solved by the bag of the tokens alone.
@@ -90,6 +89,18 @@ LIKE = {
     "parity": "flip_flop",
     "majority": "count",
     "reverse_letters": "reverse_bits",
+}
+# `SIXTEEN` of experiments/board/leaderboard/config.py, by the one whose rate they take.
+SIXTEEN = {
+    "nope": ("nope",),
+    "sinusoidal": ("sinusoidal", "learned"),
+    "rope": ("rope", "p_rope", "partial"),
+    "alibi": ("alibi", "kerple_log"),
+    "t5": ("t5", "fire"),
+    "shaw": ("shaw", "deberta"),
+    "fox": ("fox", "cope"),
+    "path": ("path",),
+    "randomized+rope": ("randomized+rope",),
 }
 TWELVE = {
     "nope": ("nope",),

@@ -96,6 +96,7 @@ def test_every_method_takes_the_rate_of_one_and_the_stages_name_it():
     assert sorted(name for group in groups for name in group) == sorted(everyone - {*board.SLOW})
     assert {*board.SLOW} < everyone
     assert sum(map(len, board.SIXTEEN.values())) == 16
+    assert configs.SIXTEEN == board.SIXTEEN, "a config holds data and imports no experiment"
     for named in (configs.SIXTEEN, configs.TWELVE):
         for rated, names in named.items():
             assert [board.rated_as(n) for n in names if n in everyone] == [
