@@ -1,6 +1,7 @@
 """The board's design "position": problems, fixed budgets, late checkpoints, predictions."""
 
 import importlib
+import itertools
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -108,22 +109,23 @@ def test_every_method_takes_the_rate_of_one_and_the_stages_name_it():
         first, *others = method_options.alternatives(name, here)
         assert (first, others) == ({}, list(configs.ALTERNATIVES.get(name, ())))
     assert {*configs.FIRST, *configs.REST} == set(PROBLEMS) - {"reverse_letters"}
-    assert {*configs.LIKE} == set(PROBLEMS) - {*configs.FIRST}
+    assert {*configs.LIKE} == {*configs.REST}
+    assert {*configs.CHOSEN} == set(itertools.product(board.RATED, configs.FIRST))
     assert {*configs.LIKE.values()} <= {*configs.FIRST}
     assert sum(map(len, configs.TWELVE.values())) == 12 - 1, "and rope with a tuned base"
 
 
 def test_a_problem_has_the_rate_that_was_chosen_for_it_or_for_one_like_it(monkeypatch):
-    chosen = {("rope", "copy_distinct"): 4e-3, ("rope", "reverse_distinct"): 9.0}
-    monkeypatch.setattr(configs, "CHOSEN", chosen)
+    chosen = {("rope", "copy_distinct"): 9e-3, ("rope", "reverse_distinct"): 9.0}
+    monkeypatch.setattr(configs, "CHOSEN", configs.CHOSEN | chosen)
     rates = {
         point["task.name"]: point["train.rates"]
         for stage in ("position-first", "position-rest")
         for point in configs.get_sweep(stage)
         if point["encoding.name"] == "rope,p_rope,partial"
     }
-    assert rates["copy_distinct"] == rates["reverse_distinct"] == (4e-3,)
-    assert rates["delay8"] == rates["parity"] == (2e-3,), "not chosen yet"
+    assert rates["copy_distinct"] == rates["reverse_distinct"] == (9e-3,)
+    assert rates["flip_flop"] == rates["parity"] == (configs.CHOSEN["rope", "flip_flop"],)
 
 
 @pytest.mark.parametrize("stage", configs.STAGES[1:])
