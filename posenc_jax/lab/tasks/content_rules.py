@@ -92,9 +92,11 @@ def scores(batch: Batch, vocab: int, after: int | None = None) -> dict[str, dict
     """
     named = guesses(np.asarray(batch.tokens_BT), after)
     answered_T = np.asarray(batch.weights_BT).any(axis=0)  # the other places count nowhere
-    targets = (np.asarray(x_BT)[:, answered_T] for x_BT in (batch.targets_BT, batch.weights_BT))
-    guess_RBT = np.stack([guess_BT[:, answered_T] for guess_BT in named.values()])
-    values = jax.device_get(_scores_of(vocab)(guess_RBT, *targets))
+    padding = [(0, 0), (0, _rounded(answered_T.sum()) - answered_T.sum())]
+    answers = lambda x_BT: np.pad(np.asarray(x_BT)[:, answered_T], padding)
+    guess_RBT = np.stack([answers(guess_BT) for guess_BT in named.values()])
+    scored = _scores_of(_rounded(vocab))
+    values = jax.device_get(scored(guess_RBT, answers(batch.targets_BT), answers(batch.weights_BT)))
     return {
         name: {metric: float(values[metric][n]) for metric in METRICS}
         for n, name in enumerate(named)
@@ -129,6 +131,11 @@ def by_size(
         batch = jax.device_get(draw(task.data, index_B[:count], size))
         result[size] = floors(scores(batch, task.vocab, after))
     return result
+
+
+def _rounded(size: int) -> int:
+    """The next power of two: tasks of about the same size share a program."""
+    return 1 << (int(size) - 1).bit_length()
 
 
 @functools.lru_cache

@@ -646,7 +646,7 @@ def test_the_experiment_runs_to_its_report_and_page(tmp_path, monkeypatch):
     config = config_of(
         "text", "rope,nope,quick", seeds=1, train__steps=4, train__chunk=2, train__warmup=1,
         eval__lengths=(64, 256, 320), documents=4, model__width=8, model__heads=2,
-        model__mlp_width=8,
+        model__mlp_width=8, task__stretch=1024,
     )  # fmt: skip
     experiments.prepare(config, str(tmp_path))()
     run = runs.read(tmp_path)
