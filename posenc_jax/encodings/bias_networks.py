@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from posenc_jax.backends.barriers import barrier
+from posenc_jax.backends.pair_network import pair_network
 from posenc_jax.combinators import pick_layer
 from posenc_jax.encoding import Dims, Encoding, Walk, at_layer
 from posenc_jax.encodings.bias import layered, offsets, per_head
@@ -25,12 +26,8 @@ def network(params, *x_BQK: jax.Array) -> jax.Array:
 
     The rows of w1 [F] or [A, F] belong to the numbers it reads.
     """
-    w1_AF = jnp.atleast_2d(params["w1"].astype(float))
-    b1_F, w2_FH = params["b1"].astype(float), params["w2"].astype(float)
-    hidden = b1_F[None, None, None]
-    for x, w_F in zip(x_BQK, w1_AF, strict=True):
-        hidden = hidden + x[..., None] * w_F[None, None, None]
-    return jnp.einsum("bqkf,fh->bhqk", jax.nn.relu(hidden), w2_FH, precision="highest")
+    w1_AF, b1_F, w2_FH = (params[name].astype(float) for name in ("w1", "b1", "w2"))
+    return pair_network(jnp.atleast_2d(w1_AF), b1_F, w2_FH, *x_BQK)
 
 
 def _continuous(axes: int, hidden: int, reach: int | None, log: bool, squash: bool) -> Encoding:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from posenc_jax import Dims, attend, frame, make
-from posenc_jax.backends import matrix_rotation, pair_rotation, table_lookup
+from posenc_jax.backends import matrix_rotation, pair_network, pair_rotation, table_lookup
 from posenc_jax.backends.skew import skew, with_grid
 from posenc_jax.backends.target import compile_for
 from posenc_jax.encodings.rotary_generators import antisymmetric
@@ -80,6 +80,29 @@ def test_entries_of_tables_are_the_same_for_every_target(columns, backend, monke
         g = jnp.sin(jnp.arange(1.0, wanted.size + 1)).reshape(wanted.shape)
         np.testing.assert_allclose(pull_actual(g)[0], pull(g)[0], atol=1e-5)
         assert columns == 1 or not np.allclose(actual, np.roll(wanted, 1, axis=-1)), "control"
+
+
+@pytest.mark.thorough(after=1)
+@pytest.mark.parametrize("hidden", [40, 5, 1000])  # 8 pairs at a time, of 30; one; all
+def test_a_network_of_pairs_is_the_same_for_every_target(hidden, monkeypatch):
+    monkeypatch.setattr(pair_network, "HIDDEN", hidden)
+    rng = np.random.default_rng(0)
+    normal = lambda *shape: jnp.asarray(rng.normal(size=shape), jnp.float32)
+    weights, pairs = (normal(2, 5), normal(5), normal(5, 4)), normal(2, 2, 3, 5)
+    network = lambda weights, pairs: pair_network.pair_network(*weights, *pairs)
+    values, pull = jax.vjp(jax.jit(network), weights, pairs)
+    with compile_for("tpu"):
+        same, pull_same = jax.vjp(jax.jit(network), weights, pairs)
+    w1_AF, b1_F, w2_FH = map(np.asarray, weights)
+    hidden_BQKF = np.maximum(np.moveaxis(np.asarray(pairs), 0, -1) @ w1_AF + b1_F, 0)
+    wanted = np.moveaxis(hidden_BQKF @ w2_FH, -1, 1)
+    assert wanted.shape == (2, 4, 3, 5)
+    for actual in (values, same):
+        np.testing.assert_allclose(actual, wanted, atol=1e-5)
+    g_BHQK = jnp.sin(jnp.arange(1.0, values.size + 1)).reshape(values.shape)
+    close = lambda a, b: np.testing.assert_allclose(a, b, atol=1e-5)
+    jax.tree.map(close, pull(g_BHQK), pull_same(g_BHQK))
+    assert not np.allclose(np.roll(values, 1, axis=-1), wanted, atol=0.1), "control"
 
 
 @pytest.mark.parametrize("size", [0.01, 3.0, 200.0])
