@@ -103,6 +103,7 @@ def test_a_network_of_pairs_is_the_same_for_every_target(hidden, monkeypatch):
     close = lambda a, b: np.testing.assert_allclose(a, b, atol=1e-5)
     jax.tree.map(close, pull(g_BHQK), pull_same(g_BHQK))
     assert not np.allclose(np.roll(values, 1, axis=-1), wanted, atol=0.1), "control"
+    assert network(weights, pairs[..., :0]).shape == (2, 4, 3, 0)
 
 
 @pytest.mark.parametrize("size", [0.01, 3.0, 200.0])
