@@ -88,4 +88,4 @@ sweep-kills: $(VENV)/.ready  ## a sweep of 12 points x 3 seeds, killed four time
 	$(PY) -m tests.sweep_kills
 
 clean:
-	rm -rf $(VENV) $(VENV)-tpu $(VENV)-sky $(VENV)-sweeps build *.egg-info
+	rm -rf $(VENV) $(VENV)-tpu $(VENV)-gpu $(VENV)-sky $(VENV)-sweeps build *.egg-info

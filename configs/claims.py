@@ -1,4 +1,4 @@
-"""The claims ledger: 35 claims about positional encodings, each tested by a measurement.
+"""The claims ledger: 35 claims about positional encodings, each with a rule and a measurement.
 
     python train.py --config=configs/claims.py                 # all claims, 3 budgets, 5 seeds
     python train.py --config=configs/claims.py:sin-2,rope-1    # some claims

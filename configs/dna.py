@@ -15,7 +15,7 @@ training. A FASTA file may hold DNA or protein; a share of its letters is hidden
 
 Expect `rope` to be right on all at the trained length, and on 0.86, 0.98, 1.00 at four times that
 (`reading_frame`, `splice`, `spacing`). Without positions expect 0.37, 0.49 and 0.51 at the trained
-length. Each task takes 3 minutes on 2 cores.
+length. Each task takes 3 to 4 minutes on 2 cores.
 """
 
 from configs import common

@@ -14,7 +14,7 @@ Qwen2.5-Omni. Methods of three axes read (time, row, column), each as its paper 
 of one axis make two rows, one with the number of each token and one with its time. The arrays of
 own clips are described in posenc_jax/lab/tasks/clips.py.
 
-Expect at 4 seconds: of the tone 0.9 or more for most methods (`video_rope` and `tmrope` 0.98,
+Expect at 4 seconds: of the tone 0.9 or more for most methods (`video_rope` 0.98, `tmrope` 0.97,
 without positions 0.34), of the column 1.0 for methods of three axes (`rope` 0.81, without positions
 0.35), of the order 0.99 for `tmrope` (`rope` and no positions 0.5). At 8 seconds `video_rope` has
 the best tone, 0.73, methods of three axes have 0.6 to 0.8 of the columns, and none has the order. A

@@ -20,9 +20,9 @@ that turns by 40 degrees and more without one of them. The page is made of both 
 one layer; the claim pad-2 of `configs/claims.py` measures what a second layer reads of what padding
 has taken in.
 
-Takes 2 minutes on 2 cores, with `all` 5, with a checkpoint half a minute; about half of the time
-is compilation, two programs for each method. A run that was interrupted goes on with the missing
-methods.
+Takes 1 to 2 minutes on 2 cores, with `all` 5, with a checkpoint half a minute; about half of the
+time is compilation, two programs for each method. A run that was interrupted goes on with the
+missing methods.
 """
 
 from configs import common

@@ -7,9 +7,10 @@
     python scripts/experiment_page.py RUN                            # docs/permutation.md
 
 Expect `nope` in an encoder to get exactly one half of the pairs and one sixth of the triples right.
-Expect 1 with a causal mask or an LSTM, and 1 with an encoding, unless its bias is the same for i -
-j and j - i, like ALiBi's in an encoder: such a bias has the distance, but not the direction. On
-hidden bytes `nope` stays near the unigram baseline.
+Expect 1 with a causal mask or an LSTM, and 1 with most encodings. One half is left where an
+encoding is the same for i - j and j - i, like ALiBi's bias in an encoder, which has the distance
+but not the direction, or where it has no positions in a short line, like `ssmax`, `logn`, `drope`
+and `repo`. On hidden bytes `nope` stays near the unigram baseline.
 
 With a checkpoint, a folder of Hugging Face with an encoder, the words of sentences are shuffled,
 and nothing is trained: expect the vector of a sentence to keep a cosine of 0.85, and nothing but

@@ -19,7 +19,7 @@ docs/pretrained.md has large models, and what the first command found.
 The model of this repository reads bytes; scripts/pretrained_model.py makes it. Expect rerope to
 read 8 times its length without fine-tuning, ntk and yarn 4 times after it, and no key to be found.
 
-Takes 3 to 4 minutes on 2 cores, the quick variant about 12 seconds.
+Takes 2 to 3 minutes on 2 cores, the quick variant about 12 seconds.
 """
 
 from configs import common

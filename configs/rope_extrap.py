@@ -4,7 +4,7 @@ The same weights are evaluated as plain RoPE, position interpolation, NTK, dynam
 Each extension gets the factor length / 128; dynamic NTK computes it itself, so it equals NTK. At
 128 all results are equal: better than a trigram table and than gzip, though gzip copies from 32 KiB
 before. Expect plain RoPE to get worse with every doubling of the length. NTK is better than plain
-RoPE at all of them, YaRN from 8 times on, and position interpolation worse up to 4 times.
+RoPE at each of them, and YaRN from 8 times on; position interpolation is worse up to 8 times.
 
     python train.py --config=configs/rope_extrap.py
     python train.py --config=configs/rope_extrap.py:quick

@@ -91,7 +91,7 @@ def by_length(archive: str, task: str, length: int, ending: str = "") -> Evidenc
     }
     summary = replace(summary, results=rows)
     said = ranked(summary, length, named=NAMED)
-    return Evidence(f"{_at(summary, length)}: {said}", _sure(summary, length))
+    return Evidence(f"`{task}`, {_at(summary, length)}: {said}", _sure(summary, length))
 
 
 def _is_on(run: StoredRun, task: str) -> bool:
@@ -208,9 +208,9 @@ def page() -> str:
     return "\n\n".join((
         "# Which encoding should I use?",
         "Find your row. \"Our evidence\" was measured in this repository, on small models; its "
-        "link leads to the setting, every seed and the figure. \"Published\" is what others "
-        "report; it was not measured here. Where two methods are not told apart, take the cheaper "
-        "one.",
+        "link leads to the setting, the figure and the intervals over seeds. \"Published\" is what "
+        "others report; it was not measured here. Where two methods are not told apart, take the "
+        "cheaper one.",
         "\n".join(lines),
         f"Cost: parameters of the encoding in a model of {DIMS.layers} layers of width "
         f"{DIMS.model}; time of attention forward, and with all gradients, over that without "

@@ -55,6 +55,7 @@ def test_an_example_runs(source):
     assert done.stdout
 
 
+@pytest.mark.thorough(after=1)
 @pytest.mark.parametrize("folder", [ROOT, ROOT / "examples"], ids=["root", "examples"])
 def test_a_source_that_needs_the_repository_finds_it(folder, tmp_path):
     """`python examples/trained_run.py` ended in a traceback without PYTHONPATH."""

@@ -419,6 +419,7 @@ def reversed_in_time(encoding):
     return encoding._replace(embed=embed)
 
 
+@pytest.mark.thorough(after=4)
 @pytest.mark.parametrize(
     ("name", "wrong"),
     [
@@ -513,6 +514,7 @@ def test_learned_factors_are_refused_for_scalings_that_do_not_have_them():
         with_factors(make("pi"))
 
 
+@pytest.mark.thorough
 def test_latent_layers_of_mistral_large_4_are_as_the_file_says():
     """Control of its frozen layer: with factors 1 and a growth of 0 it is YaRN alone."""
     case, layer, arrays = score_case("mistral_large4_text 0")
@@ -710,6 +712,7 @@ def test_defaults_that_are_not_the_released_form():
     assert first == inside_scale(make("alibi"))
 
 
+@pytest.mark.thorough(after=1)
 @pytest.mark.parametrize("case", OUTPUTS, ids=[case["case"].replace(" ", "_") for case in OUTPUTS])
 def test_attention_to_tokens_and_to_keys_of_blocks(case):
     """What small models of transformers give after the output turned back, frozen."""
@@ -753,6 +756,7 @@ def test_yarn_of_deepseek_v4_leaves_lengths_as_they_are():
     assert gaps[0] < 2e-5 < 1e-3 < gaps[1]
 
 
+@pytest.mark.thorough
 def test_the_attention_to_blocks_of_the_page():
     """docs/architectures.md: a query reads the keys of whole blocks before it alone."""
     text = (ROOT / "docs" / "architectures.md").read_text("utf-8")

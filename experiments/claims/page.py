@@ -26,11 +26,11 @@ Each row is a claim as tutorials and papers make it. No verdict is written by ha
 from the numbers, and the hash of its text and bounds was recorded before the claim was measured. A
 number is a mean ± half of its 95% t interval over seeds, or a single value if nothing in it is
 random. Other seeds draw other weights and other batches: a verdict that differs with them is not
-decided. "(control)" marks a number that must come out the other way; if it does not, the test
-shows nothing. A verdict is "moving" if a number that its rule reads differs between the last two
-budgets by more than half of its interval: then its size at more steps is not known. q is the
-p-value of a verdict after the correction of Benjamini and Hochberg for all claims with random
-numbers; a verdict with q over 5% is not decided."""
+decided. On the site, "(control)" marks a number that must come out the other way; if it does not,
+the test shows nothing. A verdict is "moving" if a number that its rule reads differs between the
+last two budgets by more than half of its interval: then its size at more steps is not known. q, on
+the site too, is the p-value of a verdict after the correction of Benjamini and Hochberg for all
+claims with random numbers; a verdict with q over 5% is not decided."""
 TITLE = 58  # letters in a line of a figure's title
 COLUMNS = ("id", "claim", "verdict", "at 1x, 2x, 4x", AGAIN, "q", "because")
 MOVING = "moving"

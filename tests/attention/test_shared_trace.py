@@ -13,6 +13,7 @@ LAYERS = 5
 DIMS = Dims(model=16, heads=2, head=8, layers=LAYERS)
 
 
+@pytest.mark.thorough(after=1)
 @pytest.mark.parametrize("form", ["dense", "blockwise"])
 def test_layers_that_are_alike_are_traced_once(form):
     traces = 0

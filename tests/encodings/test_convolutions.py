@@ -69,6 +69,7 @@ OPTIONS = [
 ]
 
 
+@pytest.mark.thorough(after=4)
 @pytest.mark.parametrize("options", OPTIONS, ids=[str(n) for n in range(len(OPTIONS))])
 def test_it_equals_its_definition_in_float64(options):
     encoding = convolved(**options)
@@ -153,6 +154,7 @@ def test_tokens_stored_in_another_order_give_the_same(counted):
     assert gap(actual[0], by_column[0]) > 1e-3, "control: neighbours by column"
 
 
+@pytest.mark.thorough
 def test_one_layout_serves_rows_that_are_alike():
     order = np.random.default_rng(1).permutation(TIME)
     params, x_BTD = params_of(ENCODING), np.random.default_rng(3).normal(size=(3, TIME, 8))
@@ -183,11 +185,13 @@ BATTERY = (
 )  # fmt: skip
 
 
+@pytest.mark.thorough(after=6)
 @pytest.mark.parametrize("check", BATTERY, ids=[check.__name__ for check in BATTERY])
 def test_the_battery_holds_but_for_causality_and_caches(check):
     check(testing.trial(convolved(6, 4), axes=0, shift_invariant=True, tells_order=True))
 
 
+@pytest.mark.thorough(after=1)
 @pytest.mark.parametrize("check", [testing.causality, testing.decoding, testing.cross])
 def test_what_a_causal_decoder_needs_does_not_hold(check):
     """Why it is no method of the catalogue."""
@@ -244,6 +248,7 @@ def test_a_missing_neighbour_makes_nan():
     assert missing(gone) == [2, 3]
 
 
+@pytest.mark.thorough
 def test_it_runs_inside_of_shard_map():
     """There the sum of a loop varies over the mesh, and the zeros that it starts with do not."""
     params, at = params_of(ENCODING), layout([ROWS["packed"]])
@@ -272,6 +277,7 @@ def test_layers_hand_on_what_is_missing():
     assert gap(actual[:, 2:5], embedded(DEEP, params, X, at)[:, 4:7]) < 1e-5
 
 
+@pytest.mark.thorough
 def test_gradients_are_those_of_real_tokens():
     """Also where padding is NaN; and in a row that is not stored in order."""
     segment_T = ROWS["between"]
@@ -307,6 +313,7 @@ def test_bfloat16_is_summed_in_float32():
     assert (np.abs(np.asarray(other[0], np.float64) - exact) / ulp).max() > 0.51, "control"
 
 
+@pytest.mark.thorough
 def test_it_acts_beside_other_parts_under_jit():
     shaw = make("shaw", distance=3)
     both = chain(ENCODING, make("sinusoidal"), shaw)

@@ -22,7 +22,7 @@ VOCAB, TIME, COLUMNS, GROUPS = 11, 24, 6, 5
 ROWS = 4  # of a pass: with one number for all, small operations compile once
 NAMES = sorted(CATALOG)
 # Of each kind one or two: `make test` runs the battery on these methods, `make test-all` on all.
-FEW = {"alibi", "fox", "kerple_log", "learned", "path", "randomized", "rope", "shaw", "t5"}
+FEW = {"alibi", "fox", "learned", "path", "randomized", "rope", "shaw", "t5"}
 EVERY_METHOD = [
     pytest.param(name, id=name, marks=() if name in FEW else pytest.mark.thorough) for name in NAMES
 ]

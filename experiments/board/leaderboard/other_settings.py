@@ -109,11 +109,12 @@ def _doubled(board: Tasks, other: Tasks, reference: str) -> Iterator[Any]:
     wanted = {(task, name) for task, rows in board.items() for name in unfinished(rows, both)}
     measured = {(task, name) for task, name, *_ in pairs}
     others = len(measured - wanted)
-    earlier = f", and {others} of methods that stood there when fewer were on the board"
+    earlier = f", and {others} of methods that stood there when the board had fewer"
     yield (
         f"The methods at both ends of the board ({ENDS} each) are trained with this budget on the "
-        f"tasks that a seed had not learned; their other trainings had ended before. Measured are "
-        f"{len(measured & wanted)} of {len(wanted)} such pairs of method and task"
+        f"tasks that a seed had not learned: a training ends when it has learned its task, so more "
+        f"steps change no other. Measured are {len(measured & wanted)} of {len(wanted)} such pairs "
+        f"of method and task"
         f"{earlier if others else ''}. Of their {2 * len(pairs)} "
         f"differences from {reference}, {len(lines)} have another star than with the board's "
         "budget: these are not decided, and do not count on the board."

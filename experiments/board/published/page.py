@@ -46,7 +46,7 @@ RULE = (
     "bound is younger than the runs: until 2026-11-26 all above 0 was called the same order, and "
     "all below it reversed, which with 3 methods let one pair of three be in the other order. Few "
     "methods give few values of tau, 4 with 3 methods, and a bootstrap of 3 seeds is narrow, so "
-    "every seed is shown below."
+    "the site shows every seed."
 )
 BUDGETS = (
     "Each training is scored twice, after half of its steps and after all of them. The learning "

@@ -277,8 +277,8 @@ def _section(group: Group) -> Section:
     stem = re.sub(r"\W+", "_", base.task)
     if missed := _missed(base):
         parts.append(
-            f"Not learned at the trained length: {', '.join(missed)}. For them a number beyond it "
-            "says nothing about extrapolation, and is not marked as the best."
+            f"Not learned at the trained length: {', '.join(missed)}. Their numbers at "
+            "longer lengths say nothing about extrapolation; none is marked as the best."
         )
     for metric, summary in base.summaries.items():
         parts.append(plots.picture_by_length(f"{stem}_{metric}", summary))

@@ -45,11 +45,12 @@ def write(
         write_text(folder / f"{picture.name}.svg", vector.file(picture.name, picture.draw))
     lines = [*_head(name, said), *render(brief, lambda figure: f"{name}/{figure}.svg")]
     count = len(tables.named(sections))
+    every = {1: "the table", 2: "both tables"}.get(count, f"all {count} tables")
     lines += [
         "## How it was measured", "",
         f"{_measured(runs)} {linked(archive)} has the runs: config, every record, summary; "
         f"`python scripts/experiment_page.py results/{archive.name}` makes this page from them. "
-        f"`make site` builds build/site/results/{name}.html, which has all {count} tables (also as "
+        f"`make site` builds build/site/results/{name}.html, which has {every} (also as "
         "CSV and LaTeX), every seed, and the settings and commands of the runs.",
     ]  # fmt: skip
     path.write_text("\n".join(lines).rstrip() + "\n", "utf-8")

@@ -84,7 +84,7 @@ CASES = {
 }
 
 
-@pytest.mark.thorough(after=2)
+@pytest.mark.thorough(after=1)
 @pytest.mark.parametrize("case", CASES)
 def test_it_is_dense_attention(case, races):
     """A row of offsets, a bias that is computed, sums of content; packed and padded rows."""
@@ -158,7 +158,7 @@ def gradients(name, dims, tokens=256):
 KERNELS = {("alibi", 64): 3, ("t5", 64): 4, ("t5", 128): 5, ("fox", 64): 3, ("fire", 64): 13}
 
 
-@pytest.mark.thorough(after=2)
+@pytest.mark.thorough(after=1)
 @pytest.mark.parametrize(("name", "head"), KERNELS)
 def test_it_is_lowered_for_a_gpu(name, head, for_a_gpu):
     """All that Mosaic does before ptxas: layouts of registers, copies, products."""

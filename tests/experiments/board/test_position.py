@@ -405,6 +405,7 @@ def reader_by_symbols(source, answer, place, symbols):
     return source[ends[0]] if len(ends) == 1 else None
 
 
+@pytest.mark.thorough(after=1)
 @pytest.mark.parametrize("problem", ["copy_distinct", "reverse_distinct", "copy_bits"])
 def test_a_reader_by_place_and_one_by_symbols_are_told_apart(problem):
     config = checked("position", **{"task.name": problem, "examples": 64})

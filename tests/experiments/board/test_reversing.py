@@ -126,6 +126,7 @@ def reversing_run(alphabet, layers, values, follow, **fields):
     return run
 
 
+@pytest.mark.thorough
 def test_the_page_says_how_path_reverses():
     values = {"": 0.95, "doubled": 0.5, "changing": 0.97}
     cancels = reversing_run(26, 1, values, (0.1, 0.8))

@@ -64,6 +64,7 @@ def test_a_smaller_text_is_the_beginning_of_the_text_and_has_its_tests(lab):
     assert few.name != whole.name, "models are told apart by it"
 
 
+@pytest.mark.thorough(after=1)
 @pytest.mark.parametrize("amplitude", [1, 100])
 def test_positions_are_as_many_times_as_long_as_words_before_training(lab, amplitude):
     trained = additive.amplified(lab, amplitude)

@@ -51,6 +51,7 @@ def source(tmp_path_factory) -> Path:
     return run(tmp_path_factory.mktemp("runs") / "source")
 
 
+@pytest.mark.thorough
 def test_the_checkpoint_before_a_fall_is_kept_and_of_a_cosine_the_last_alone(tmp_path):
     def steps(schedule):
         config, folder = config_of(8) | {"checkpoint": {}}, tmp_path / schedule["name"]
@@ -293,6 +294,7 @@ def tokens(folder: Path, letters: str, name: str = "bpe:300") -> str:
     return f"tokens:{folder}"
 
 
+@pytest.mark.thorough
 def test_weights_are_not_read_with_another_tokenizer_of_as_many_ids(tmp_path):
     """Nor where the folder of tokens of the source holds those of another one by now."""
     trained, other = tokens(tmp_path / "a", "abcdefg"), tokens(tmp_path / "b", "hijklmn")
@@ -342,6 +344,7 @@ def test_a_run_is_not_resumed_on_tokens_of_another_tokenizer(tmp_path, monkeypat
         experiments.prepare(config, str(tmp_path / "run"))()
 
 
+@pytest.mark.thorough
 def test_an_evaluation_on_other_labels_of_the_same_number_is_refused(tmp_path):
     def labels(*names: str) -> str:
         path = tmp_path / f"{'-'.join(names)}.tsv"
@@ -377,6 +380,7 @@ def test_a_model_of_hugging_face_reads_tokens_of_its_own_tokenizer_alone(tmp_pat
         experiments.prepare(config, str(tmp_path / "run"))()
 
 
+@pytest.mark.thorough
 def test_other_data_under_the_same_name_end_a_training_and_are_told_by_an_evaluation(
     tmp_path, capsys
 ):

@@ -239,6 +239,7 @@ def test_a_task_of_other_symbols_is_told_by_their_number_and_leaves_nothing(run,
     assert sorted(path.name for path in folder.iterdir()) == sorted([*before, "evaluations"])
 
 
+@pytest.mark.thorough
 def test_a_learned_table_is_read_past_its_end_as_the_message_says(tmp_path):
     """Clamped to the trained window: the rows after it were never trained."""
     folder = tmp_path / "run"
@@ -371,6 +372,7 @@ def test_a_run_that_was_killed_is_evaluated_at_its_newest_step_and_says_so(
     assert "the training has not ended" not in capsys.readouterr().out, "control"
 
 
+@pytest.mark.thorough
 def test_the_page_of_an_unfinished_run_says_at_which_step_it_was_evaluated(tmp_path, monkeypatch):
     """And its command evaluates that step again. The control is the finished run."""
     folder = tmp_path / "run"
@@ -408,6 +410,7 @@ def test_a_run_that_was_killed_before_its_first_checkpoint_is_one_line(
     assert capsys.readouterr().err == f"error: run: {folder} has no complete checkpoint\n"
 
 
+@pytest.mark.thorough
 def test_an_encoding_is_evaluated_when_all_its_rows_have_a_checkpoint(tmp_path, monkeypatch):
     """The weights of one row would else be read as those of the other, at other positions."""
     folder, config = tmp_path / "run", small("multimodal")

@@ -268,7 +268,7 @@ def documented(text, launcher):
     return [shlex.split(command, comments=True) for command in commands if "--config" in command]
 
 
-@pytest.mark.thorough(after=1)
+@pytest.mark.thorough
 @pytest.mark.parametrize("text", [(ROOT / "docs/sweeps.md").read_text("utf-8"), script.__doc__])
 def test_the_documented_command_is_taken_as_it_stands(text, tmp_path, fake_sky, capsys):
     """A reader copies it: gs://NAME/FOLDER was in it, which the command refuses."""

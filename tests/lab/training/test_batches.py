@@ -42,6 +42,7 @@ def test_pairs_hold_every_example_once(batches):
         assert not pairs.layout.segment_BT[row, at:].any()
 
 
+@pytest.mark.thorough(after=2)
 @pytest.mark.parametrize("name", ["nope", "sinusoidal", "rope", "t5", "shaw", "fox"])
 def test_an_example_in_a_pair_has_the_logits_that_it_has_alone(batches, name):
     alone, pairs = batches
