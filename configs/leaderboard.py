@@ -269,7 +269,8 @@ def _position(stage):
         betas = sweeps.grid({"encoding.beta": (1.0, 2.0)})
         alphabets = sweeps.product(layers, ALPHABETS)
         return alphabets + sweeps.product(layers[:1], ALPHABETS[1:3], betas)
-    large = {"model.width": 128, "model.layers": 4}
+    # Heads of 16 channels as in the small model, so that bases and shares of channels suit both.
+    large = {"model.width": 128, "model.layers": 4, "model.heads": 8}
     return _points(LARGE, TWELVE, **large) + _tuned(LARGE, **large)
 
 

@@ -74,12 +74,33 @@ def chain(*parts: Encoding) -> Encoding:
     part to its right. Parameters are a tuple with one entry for each part, and so are positions if
     a part places or locates.
 
-    ValueError: no parts, a part that is no encoding, such as a method's name, or one that makes
-    attention weights before one that changes logits.
+    ValueError: no parts, a part that is no encoding, such as a method's name, one that makes
+    attention weights before one that changes logits, or two of which one corrects the product of q
+    and k that the other changes too.
     """
     _check("chain", parts)
+    if both := changing_twice(parts):
+        first, second = both
+        raise ValueError(f"chain: parts {first + 1} and {second + 1} {CHANGING_TWICE}")
     places = any(part.place is not None or part.locate is not None for part in parts)
     return with_recipe(_chain(parts, places), Recipe(chain, (("parts", parts),)))
+
+
+CHANGING_TWICE = (
+    "both change the product of queries and keys, and one of them replaces the plain product, not "
+    "what the other makes of it; keep one"
+)
+
+
+def changing_twice(parts: Sequence[Encoding]) -> tuple[int, int] | None:
+    """The first two parts that change the product of q and k, if the walk of a part corrects it.
+
+    A correction is made of q and k as they come in, and the product that it is added to would be
+    that of vectors which the other part turned or scaled, or corrected already.
+    """
+    corrects = [part.walk is not None and part.walk.corrects for part in parts]
+    changing = [n for n, part in enumerate(parts) if corrects[n] or part.rotate is not None]
+    return (changing[0], changing[1]) if any(corrects) and len(changing) > 1 else None
 
 
 @recorded  # since layers are chains of their own, made here

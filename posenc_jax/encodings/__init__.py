@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any, get_args
 
-from posenc_jax.combinators import chain
+from posenc_jax.combinators import CHANGING_TWICE, chain, changing_twice
 from posenc_jax.encoding import Encoding
 from posenc_jax.encodings.card import CATALOG, Card, Range, facts, option_lines, summary
 from posenc_jax.encodings.card import register as register
@@ -86,6 +86,9 @@ def make(name: str, **options: Any) -> Encoding:
     parts = _parts(name, options)
     _check_composes([part for part, _ in parts])
     encodings = [part.build(**part_options) for part, part_options in parts]
+    if both := changing_twice(encodings):
+        first, second = (parts[n][0].name for n in both)
+        raise FieldError("encoding.name", f"{name}: {first} and {second} {CHANGING_TWICE}")
     for training in (True, False):
         if error := _refusal(parts, 1, training):
             raise error

@@ -72,8 +72,8 @@ def tapa(share: float = 0.5, power: Positive = 0.1) -> Encoding:
     """TAPA: some channels make the logit, the others a phase that turns it as distance grows.
 
     Each head's first int(share C) channels of q and k make the amplitude, the rest the phase.
-    Nothing is learned besides q and k. It takes the place of a rotation: the cosine multiplies the
-    product of q and k as they are before other methods of a chain rotate them, and no bias.
+    Nothing is learned besides q and k. It takes the place of a rotation: in a chain the cosine
+    multiplies the product of q and k, and no bias.
 
     Args:
       share: of a head's channels that make the amplitude.

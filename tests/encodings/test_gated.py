@@ -9,6 +9,7 @@ from posenc_jax import Dims, attend, chain, frame, make
 from posenc_jax.attention import logits
 from posenc_jax.encodings.gated import STRETCH, sums_after
 from posenc_jax.layout import full, layout
+from posenc_jax.options import FieldError
 
 HEADS, HEAD = 2, 8
 DIMS = Dims(model=HEADS * HEAD, heads=HEADS, head=HEAD, layers=1)
@@ -234,3 +235,50 @@ def test_a_part_that_makes_the_weights_must_be_last():
 def test_refusals_name_the_option(name, option):
     with pytest.raises(ValueError, match=rf"encoding\.{option}: 0 must be 1 or more"):
         make(name, **{option: 0})
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "rope+wall",
+        "wall+tupe",
+        "deberta+path",
+        "wall+path",
+        "path+mamba3_rope",
+        "pope+selective_rope",
+    ],
+)
+def test_what_replaces_the_product_of_q_and_k_stands_beside_nothing_that_changes_it(name):
+    """`rope+wall` with all gates closed had logits for the keys behind them."""
+    with pytest.raises(
+        FieldError, match=r"^encoding.name: .* (both change|both turn) the "
+    ) as error:
+        make(name)
+    assert "\n" not in str(error.value)
+    parts = [make(part) for part in name.split("+")]
+    with pytest.raises(
+        ValueError, match=r"^chain: parts 1 and 2 both change the product of queries"
+    ):
+        chain(*parts)
+
+
+@pytest.mark.parametrize(
+    "name", ["ssmax+wall", "alibi+wall", "wall+fox", "path+fox", "learned+path"]
+)
+def test_what_leaves_the_product_of_q_and_k_alone_stands_beside_it(name):
+    """The control of the test before: each is the sum of its parts or a factor of both."""
+    assert make(name) == chain(*(make(part) for part in name.split("+")))
+
+
+def test_closed_gates_leave_a_key_nothing_but_the_bias_beside_it():
+    at, x = full(1, 6), draw(1, 6)[1]
+    both, bias = make("alibi+wall", gate_bias=-60.0), make("alibi")
+    q, k, _ = draw(1, 6)
+
+    def behind(encoding, q):
+        params = encoding.init(jax.random.key(2), DIMS)
+        view = frame(encoding, params, at, DIMS).layer(0, x.reshape(1, 6, -1))
+        return np.asarray(logits(q, k, view))[..., *np.tril_indices(6, -1)]
+
+    np.testing.assert_allclose(behind(both, q), behind(bias, 0 * q), atol=1e-5)
+    assert np.abs(behind(bias, q) - behind(bias, 0 * q)).max() > 0.1, "control: open gates"

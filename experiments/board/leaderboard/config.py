@@ -165,7 +165,11 @@ def _is_group(name: str) -> bool:
 
 
 def rated_as(row: str) -> str:
-    """The method of `RATED` whose learning rate a row of the catalogue takes."""
+    """The method of `RATED` whose learning rate a row of the catalogue takes; of rows that are
+    trained as rope, this is rope.
+    """
+    if row in READ_ROPE or row == TRAINED_TWICE:
+        return "rope"
     name = row.removesuffix("+rope")
     if name in RATED:
         return name

@@ -38,7 +38,7 @@ from experiments.board.leaderboard.task_table import (
     table,
 )
 from posenc_jax.lab.report import Grid, Picture, Section
-from posenc_jax.lab.report.formats import counted, span
+from posenc_jax.lab.report.formats import counted
 from posenc_jax.lab.runs import StoredRun
 from posenc_jax.lab.tasks.content_rules import ContentFloor
 from posenc_jax.lab.tasks.task_floors import Floor
@@ -147,12 +147,13 @@ def conclusions(tasks: Tasks, reference: str, by_content: ContentFloors) -> list
         for task, windowed in by_content.items()
         if windowed[max(windowed)]["token_accuracy"].long[1] >= SOLVED
     ]
-    control = [
-        mean(row.scores["exact_match"][row.windows[0]])
-        for rows in tasks.values()
+    control = {
+        task: mean(row.scores["exact_match"][row.windows[0]])
+        for task, rows in tasks.items()
         for name, row in rows.items()
         if SHUFFLED in name
-    ]
+    }
+    most = max(control, key=control.__getitem__, default="")
     count = f"{len(tasks)} tasks" if len(tasks) > 1 else "1 task"
     more = f", {len(partly)} more on some of them" if partly else ""
     named = f" ({', '.join(solved)})" if solved else ""
@@ -162,8 +163,8 @@ def conclusions(tasks: Tasks, reference: str, by_content: ContentFloors) -> list
         f"These tasks measure the matching of content more than positions: in the longest window a "
         f"rule that looks tokens up by content, without positions, has {SOLVED} of the tokens or "
         f"more on {len(solved)} of {len(tasks)}{named}. So no method is named the best here.",
-        f"The control, {reference} with shuffled positions, has an exact match of "
-        f"{span(0.0, max(control, default=0.0), 3)} within the trained sizes.",
+        *([f"The control, {reference} with shuffled positions, has an exact match of at most "
+           f"{control[most]:.3f} ({most}) within the trained sizes."] if control else []),
     ]  # fmt: skip
 
 

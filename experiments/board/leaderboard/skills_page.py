@@ -112,7 +112,8 @@ def _setting(
     scores = scores_of(tasks, configs)
     skills = skills_of(tasks)
     names = list(skills)
-    levels = effects.levels(scores, skills)
+    control = {name: by_problem for name, by_problem in scores.items() if SHUFFLED in name}
+    levels = effects.levels(control, skills) | effects.levels(_methods(scores), skills)
     compared = effects.effects(_methods(scores), skills, reference)
     fixed = {run.config["task"]["name"] for run in runs
              if run.summary.facts.get("predictions") == fingerprint()}  # fmt: skip
@@ -182,15 +183,18 @@ def _methods(scores):
 
 def _sentences(levels: Levels, compared: Effects, predicted, skills, reference) -> list[str]:
     """What the page shows, from its numbers."""
-    groups = Counter(
-        (skill, effects.group(g))
-        for method, by_skill in levels.items()
-        for skill, g in by_skill.items()
-        if SHUFFLED not in method
-    )
-    counts = "; ".join(
-        f"{skill}: {groups[skill, 'solved']} solved, {groups[skill, 'floor']} at the floor"
+    groups = {
+        skill: Counter(
+            effects.group(by_skill[skill])
+            for method, by_skill in levels.items()
+            if SHUFFLED not in method and skill in by_skill
+        )
         for skill in skills
+    }
+    counts = "; ".join(
+        f"{skill}: {groups_of_skill['solved']} of {groups_of_skill.total()} solved, "
+        f"{groups_of_skill['floor']} at the floor"
+        for skill, groups_of_skill in groups.items()
     )
     better = sum(e[ALL].star and e[ALL].these.mean > 0 for e in compared.values() if ALL in e)
     worse = sum(e[ALL].star and e[ALL].these.mean < 0 for e in compared.values() if ALL in e)
@@ -199,10 +203,10 @@ def _sentences(levels: Levels, compared: Effects, predicted, skills, reference) 
     refuted = sum(outcome.word == "refuted" for outcome in predicted)
     shuffled = [g.mean for name, by_skill in levels.items() if SHUFFLED in name
                 for skill, g in by_skill.items() if skill != "bag"]  # fmt: skip
-    methods = sum(SHUFFLED not in name for name in levels)
     sentences = [
-        f"Beyond the trained window, of {methods} methods: {counts}.",
-        f"Over all skills, {better} of {whole} methods are better than {reference} on these "
+        f"Beyond the trained window, of the rows of each skill, which are methods and some with "
+        f"other options: {counts}.",
+        f"Over all skills, {better} of {whole} rows are better than {reference} on these "
         f"problems and {worse} are worse; for other problems like these {wide} of the differences "
         "are told from 0, before any correction.",
     ]

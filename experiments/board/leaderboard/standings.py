@@ -13,6 +13,7 @@ import numpy as np
 from scipy.stats import rankdata
 
 from experiments.board.leaderboard.config import READ_ROPE
+from experiments.board.leaderboard.measure_method import SHUFFLED
 from experiments.board.leaderboard.overwritten import LABEL as FOLLOWS
 from posenc_jax.lab.report.statistics import Interval, holm, interval, p_value, welch
 from posenc_jax.lab.runs import Record
@@ -79,7 +80,8 @@ def mean(seeds: Seeds) -> float:
 
 
 def read(records: Iterable[Record], test: str = "") -> dict[str, Row]:
-    """The rows of one task.
+    """The rows of one task. The control, a method with shuffled positions, has the facts of its
+    method, whose weights it has.
 
     test: the name of a further test of a problem; "": the test that is as the training.
     """
@@ -93,6 +95,7 @@ def read(records: Iterable[Record], test: str = "") -> dict[str, Row]:
         elif labels["split"] == "test" and _is_of(labels, test):
             by_window = scores.setdefault(name, {}).setdefault(metric, {})
             by_window.setdefault(window, {})[seed] = record["value"]
+    trained = {name: facts.get(name.partition(SHUFFLED)[0], {}) for name in scores}
     return {
         name: Row(
             rate=next(iter(by_metric["rate"].values())),
@@ -100,7 +103,7 @@ def read(records: Iterable[Record], test: str = "") -> dict[str, Row]:
             steps=by_metric["steps_to_learn"],
             scores=scores[name],
         )
-        for name, by_metric in facts.items()
+        for name, by_metric in trained.items()
         if "rate" in by_metric
     }
 
