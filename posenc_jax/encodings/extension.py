@@ -87,6 +87,7 @@ def longrope(
         finds them; () for `factor`, as in `pi`.
       start: positions below this keep their frequencies with both lists. The paper searches for it;
         released models and Hugging Face do not have it. With it, scores depend on more than i - j.
+        The authors' code leaves out the factor of queries and keys there too.
 
     FieldError: a number of a list that is not positive; later, a list that does not have C/2
     numbers.

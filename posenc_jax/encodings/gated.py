@@ -154,8 +154,8 @@ def fox() -> Encoding:
 
     Each layer and head has a gate, a function of the attention's input x. Its weights start small
     and its bias at 0. Cable (arXiv 2503.08067) sums -softplus(w.x + b), which is the same with the
-    signs of w and b changed, and starts in the same way. Left out: the "Pro" block's norms, output
-    gate, and shifts of k and v.
+    signs of w and b changed, and starts in the same way; its code does not divide q.k by sqrt(C),
+    as `attend(scale=1.0)`. Left out: the "Pro" block's norms, output gate, and shifts of k and v.
     """
 
     def init(key, dims):
@@ -225,7 +225,8 @@ def wall(gate_bias: float = 8.0) -> Encoding:
     Each layer, head and channel has a gate, a function of the attention's input x. It is a decay
     inside the product, where that of `fox` is added to the logit. It is the exponential of a sum of
     at most 0, one for each channel of each pair of tokens, which cannot overflow. Left out: the
-    optional gate for each head (the chain "wall+fox"), and sinks.
+    optional gate for each head (the chain "wall+fox"), that of the output, and sinks, which
+    `attend` has (`sink_H`).
 
     Args:
       gate_bias: first value of b; at 8, as in the public layer, gates start nearly open.

@@ -68,9 +68,9 @@ def check_quarters(head: int) -> None:
 def axial(base: Positive = 100.0, pairing: Pairing = "half", bands: Bands = "same") -> Encoding:
     """Two-dimensional rotary: half of the pairs turn by the row, half by the column.
 
-    Positions are [B, T, 2], (row, column). The paper's formula alternates rows and columns; its
-    code, and this method, put all pairs of the row first. Base 100 is that of the code, for images
-    of dozens of patches a side.
+    Positions are [B, T, 2], (row, column), and all pairs of the row come first. The paper's formula
+    alternates rows and columns; its code has all pairs of the column first, so its weights read
+    positions (column, row). Base 100 is that of the code, for images of dozens of patches a side.
 
     Args:
       bands: "same": rows and columns have the same frequencies; "alternate": of the frequencies

@@ -172,10 +172,11 @@ def selective_rope(
 
     It reads no positions: a token's content says how far it turns, in each layer, head and pair.
     Left out: the convolution over four tokens that the released code puts before the sum, by which
-    an angle depends on the tokens before, and its options for a bias and a gate.
+    an angle depends on the tokens before, and its options: a bias, a gate, maps of each head's own,
+    other and learned frequencies. Its models start both maps at a normal of 0.02.
 
     Args:
-      rank: of the map from x to the angles.
+      rank: of the map from x to the angles; 16 by default in the code, 32 in all its configs.
 
     FieldError, later: a width of the model that its heads do not divide.
     """
@@ -220,10 +221,13 @@ def mamba3_rope(share: float = 0.5, pairing: Pairing = "interleaved") -> Encodin
 
     It reads no positions. A pair's angle is the same in all heads, the step in all pairs; the step
     is that of the state space model. Its decay, and the sum of two steps, are left out: here the
-    rotation is one of attention. For a decay by content see `fox`.
+    rotation is one of attention; so are the norms and learned biases before the rotation. For a
+    decay by content see `fox`.
 
     Args:
       share: of a head's channels, the first ones, that turn; 1/2 or 1 in the code.
+      pairing: "interleaved" as in the code; its form of several inputs (MIMO) pairs channel i with
+        C/2 + i, which is "half" where all channels turn.
 
     FieldError: share outside (0, 1]; later, a share of less than one pair.
     """

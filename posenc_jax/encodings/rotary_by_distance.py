@@ -140,7 +140,8 @@ def leaky_rerope(
 
     def shifted(pos_BT, freq_F):
         angle = slow(pos_BT, freq_F)
-        return angle + ((window - window / factor) * freq_F)[None, None, None].astype(angle.dtype)
+        further = (window - window / factor) * freq_F % (2 * np.pi)  # before it is rounded
+        return angle + further[None, None, None].astype(angle.dtype)
 
     return by_distance([Far(shifted, slow, _beyond(window))], base, pairing)
 
@@ -189,13 +190,14 @@ def dual_chunk(
 
     In one chunk distances are those of rope. A query reads the chunk before its own as if it stood
     at i mod chunk + chunk, at most at `most`, so its last most - chunk tokens or more are at their
-    distance; it reads earlier chunks as if it stood at `most`.
+    distance; it reads earlier chunks as if it stood at `most`. Left out: a factor of queries and
+    keys in the public code, 0.05 ln(n / trained length) + 1 for longer texts.
 
     Args:
       chunk: tokens of a chunk, fewer than the model was trained on.
       most: the largest distance: c - 1 in the paper for a model trained on c tokens; in the public
         code `chunk_size`, where `chunk` is `chunk_size` less `local_window`. The defaults are its
-        settings for 2,048 tokens.
+        settings for 2,048 tokens with `local_window` 128; later versions have 256, a chunk of 1280.
       base: as in `pi`.
 
     FieldError: most is not in chunk .. 2 chunk - 1.

@@ -157,6 +157,22 @@ def test_keys_ahead_have_the_opposite_distance(name):
     assert gap(actual, exchanged) > 0.1, "control"
 
 
+def test_leaky_rerope_is_as_exact_as_rope_in_a_window_of_a_million_tokens():
+    """The angle of the window was rounded with all its turns: logits were off by .008."""
+
+    def logit(name, distance, **options):
+        at = full(1, 2)
+        at = at.replace(pos_BT=jnp.array([[0, distance]]))
+        view = frame(make(name, **options), {}, at, DIMS, causal=False, form="dense")
+        q, k = (jnp.asarray(x[:, :2], jnp.float32) for x in (Q, K))
+        return logits(q, k, view.layer(0))[0, :, 1, 0]
+
+    far = {"window": 1_000_003, "factor": 16.0}
+    actual = logit("leaky_rerope", 1_000_003 + 16 * 31_250, **far)
+    assert gap(actual, logit("rope", 1_000_003 + 31_250)) < 1e-5
+    assert gap(actual, logit("rope", 1_000_003 + 31_251)) > 1e-2, "control"
+
+
 @pytest.mark.parametrize("name", ["rerope", "leaky_rerope"])
 def test_far_out(name):
     """Scores depend on i - j alone, however far out."""

@@ -16,10 +16,15 @@ from posenc_jax.lab.tasks.content_rules import above_floor
 
 
 class Outcome(NamedTuple):
-    """A prediction and g of each method of its kind that was measured, the mean over seeds."""
+    """A prediction and g of each method of its kind that was measured, the mean over seeds.
+
+    unlearned: (seeds that learned the problem in its trained sizes, all seeds) of the methods of
+      which some did not: their g tells what was learned, not what carries further.
+    """
 
     prediction: Prediction
     by_method: dict[str, float]
+    unlearned: dict[str, tuple[int, int]]
 
     @property
     def g(self) -> float:
@@ -70,7 +75,9 @@ def outcomes(
         by_method = scores_above(chosen, config, prediction.test, predictions.MULTIPLE)
         if by_method:
             means = {name: float(np.mean(list(g.values()))) for name, g in by_method.items()}
-            yield Outcome(prediction, means)
+            learning = {name: np.isfinite([*chosen[name].steps.values()]) for name in by_method}
+            unlearned = {n: (int(l.sum()), l.size) for n, l in learning.items() if not l.all()}
+            yield Outcome(prediction, means, unlearned)
 
 
 def table(found: list[Outcome]) -> Grid:
@@ -82,12 +89,22 @@ def table(found: list[Outcome]) -> Grid:
         rows.append((
             f"{problem}, {test}" if test else problem, kind, " and ".join(bounds),
             f"{outcome.g:.2f}", outcome.word,
-            ", ".join(f"{name} {g:.2f}" for name, g in outcome.by_method.items()),
+            ", ".join(f"{name} {g:.2f}{_learned(outcome, name)}"
+                      for name, g in outcome.by_method.items()),
         ))  # fmt: skip
     refuted = sum(outcome.word == "refuted" for outcome in found)
     return Grid(
         ["problem", "kind", "predicted g", "g", "outcome", "methods"], rows,
         f"g at {predictions.MULTIPLE}× the trained window: 0 at the floor, 1 where all is right, "
-        f"the mean over methods and seeds. {refuted} of {len(rows)} predictions are refuted. They "
+        f"the mean over methods and seeds; in brackets the seeds that learned the problem in its "
+        f"trained sizes, if not all did. {refuted} of {len(rows)} predictions are refuted. They "
         f"were fixed before the runs (SHA-256 {predictions.fingerprint()[:12]}).",
     )  # fmt: skip
+
+
+def _learned(outcome: Outcome, name: str) -> str:
+    """The seeds that learned the problem, in brackets, if not all did."""
+    if name not in outcome.unlearned:
+        return ""
+    learning, seeds = outcome.unlearned[name]
+    return f" ({learning} of {seeds})"

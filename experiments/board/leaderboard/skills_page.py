@@ -8,7 +8,13 @@ from functools import partial
 import numpy as np
 from matplotlib.figure import Figure
 
-from experiments.board.leaderboard import copying_table, effects, more_steps, outcomes
+from experiments.board.leaderboard import (
+    copying_table,
+    effects,
+    more_steps,
+    outcomes,
+    reversing_page,
+)
 from experiments.board.leaderboard.config import READ_ROPE, Config
 from experiments.board.leaderboard.effects import ALL, Effect
 from experiments.board.leaderboard.measure_method import SHUFFLED
@@ -60,10 +66,17 @@ CAPTION = (
 
 
 def is_of(runs: Sequence[StoredRun]) -> bool:
-    """Whether these are runs of the design: of its problems, with several seeds."""
-    return all(
-        run.config["task"]["name"] in PROBLEMS and run.config["seeds"] >= FEW_SEEDS for run in runs
-    )
+    """Whether these are runs of the design's problems, some of them with several seeds."""
+    return all(run.config["task"]["name"] in PROBLEMS for run in runs) and bool(of_skills(runs))
+
+
+def of_skills(runs: Sequence[StoredRun]) -> list[StoredRun]:
+    """The runs that measure skills: with several seeds, on problems as they are posed. A search of
+    rates has one seed, and the runs of one question, as of bases, state options of the task.
+    """
+    return [run for run in runs if run.config["seeds"] >= FEW_SEEDS
+            and [*run.config["task"]] == ["name"]
+            and run.config["task"]["name"] != reversing_page.PROBLEM]  # fmt: skip
 
 
 def document(runs: Sequence[StoredRun]) -> tuple[list[str], list[Section]]:
@@ -72,6 +85,7 @@ def document(runs: Sequence[StoredRun]) -> tuple[list[str], list[Section]]:
     Raises:
       ValueError: two runs of one setting with the same method and problem.
     """
+    runs = of_skills(runs)
     settings = by_setting(runs)
     again, others = [], []
     for group in settings[1:]:
@@ -91,10 +105,13 @@ def document(runs: Sequence[StoredRun]) -> tuple[list[str], list[Section]]:
 
 
 def _repeated(runs: Sequence[StoredRun], longer: Sequence[StoredRun]) -> list[Cell]:
-    """The results that were measured again with more steps."""
+    """The results that were measured again with more steps, of each skill on the problems that
+    were.
+    """
     configs = lambda runs: {run.config["task"]["name"]: config_of(run) for run in runs}
     scores = lambda runs: _methods(scores_of(by_task(runs), configs(runs)))
-    return more_steps.cells(scores(runs), scores(longer), skills_of(by_task(runs)))
+    both = by_task(runs).keys() & by_task(longer).keys()
+    return more_steps.cells(scores(runs), scores(longer), skills_of(dict.fromkeys(both)))
 
 
 def _setting(
@@ -132,6 +149,7 @@ def _setting(
         Section(title, [Picture(picture, partial(draw, levels, names, unsure, moving), DRAWN)]),
         Section(f"{title}: within the window", [_within(learned)], folded=True),
         Section(f"{title}: effects", [_effects(compared, names, reference)], folded=True),
+        Section(f"{title}: each problem", [_each_problem(scores, configs)], folded=True),
     ]
     if followed := copying_table.section(runs, tasks):
         sections.append(followed)
@@ -211,9 +229,12 @@ def _sentences(levels: Levels, compared: Effects, predicted, skills, reference) 
         "are told from 0, before any correction.",
     ]
     if predicted:
+        learned = [outcome for outcome in predicted if not outcome.unlearned]
+        refuted_too = sum(outcome.word == "refuted" for outcome in learned)
         sentences.append(
             f"Of {len(predicted)} predictions that were fixed before the runs, {refuted} are "
-            "refuted."
+            f"refuted. Every training of {len(learned)} of them learned its problem in the trained "
+            f"sizes; of these {refuted_too} are refuted."
         )
     if shuffled:
         sentences.append(
@@ -237,6 +258,20 @@ def _trainings(tasks: Mapping[str, Mapping[str, Row]]) -> str:
         f"{sum(failed.values())} of {total:,} trainings did not learn their problem in its trained "
         f"sizes ({by_problem})."
     )
+
+
+def _each_problem(
+    scores: Mapping[str, Mapping[str, Mapping[int, float]]], problems: Collection[str]
+) -> Grid:
+    """g of each row on each problem, also of rows that were not measured on a whole skill."""
+    rows = [
+        (label(name), *(f"{mean(by_problem[p]):.2f}" if p in by_problem else UNDEFINED
+                        for p in problems))
+        for name, by_problem in sorted(scores.items())
+    ]  # fmt: skip
+    multiples = " and ".join(f"{n}×" for n in SCORED)
+    caption = f"g at {multiples} the trained window, the mean over seeds."
+    return Grid(["method", *problems], rows, caption)
 
 
 def _within(tasks: Mapping[str, Mapping[str, Row]]) -> Grid:

@@ -502,6 +502,15 @@ def test_outcomes_are_those_of_a_few_lines_of_numpy(monkeypatch):
     table = outcomes.table([*found.values()])
     assert [row[4] for row in table.rows] == ["as predicted", "refuted"]
     assert "1 of 2 predictions are refuted" in table.caption
+    assert not any("of 3)" in row[-1] for row in table.rows), "every training learned the problem"
+    for record in records:
+        if record["metric"] == "steps_to_learn" and record["labels"]["encoding"] == "shaw":
+            record["value"] = np.nan if record["seed"] else record["value"]
+    measured = {("delay8", ""): (config, standings.read(records))}
+    tables, bias = outcomes.outcomes(measured)
+    assert (tables.unlearned, bias.unlearned) == ({"shaw": (1, 3)}, {})
+    (line,) = outcomes.table([tables]).rows
+    assert "shaw 0.92 (1 of 3)" in line[-1]
 
 
 def position_run(problem, values, facts, first=0, rate=0.002, **fields):
@@ -543,9 +552,8 @@ def skills_document(monkeypatch):
 
 def test_the_page_of_skills_says_what_its_records_hold(skills_document):
     sentences, sections = skills_document
-    assert sentences[0].startswith("Beyond the trained window, of 3 methods:")
-    assert "offset: 0 solved, 2 at the floor" in sentences[0]
-    assert "order: 1 solved, 1 at the floor" in sentences[0]
+    assert "offset: 0 of 3 solved, 2 at the floor" in sentences[0]
+    assert "order: 1 of 3 solved, 1 at the floor" in sentences[0]
     assert "shuffled positions, reaches at most 0.01" in sentences[-2]
     assert sentences[-1] == (
         "1 of 27 trainings did not learn their problem in its trained sizes (flip_flop 1)."
@@ -553,13 +561,17 @@ def test_the_page_of_skills_says_what_its_records_hold(skills_document):
     by_title = {section.title: section for section in sections}
     assert list(by_title) == [
         "Skills and methods", "Predictions and outcomes", "Skills and methods: within the window",
-        "Skills and methods: effects", "The problems and their floors", "What this does not decide",
-        "What it took",
+        "Skills and methods: effects", "Skills and methods: each problem",
+        "The problems and their floors", "What this does not decide", "What it took",
     ]  # fmt: skip
-    # With the row of the control.
-    assert by_title["What it took"].parts == [
-        "36 trainings with their tests took 1.0 hours of one core of an unknown processor."
+    assert by_title["What it took"].parts == [  # the control is no training of its own
+        "27 trainings with their tests took 0.8 hours of one core of an unknown processor."
     ]
+    (each,) = by_title["Skills and methods: each problem"].parts
+    assert [row[0] for row in each.rows] == [
+        "alibi", "nope", "rope = shifted+rope", f"rope{measure_method.SHUFFLED}"
+    ]  # fmt: skip
+    assert dict(zip(each.columns, each.rows[0], strict=True))["flip_flop"] == "0.97"
     (grid,) = by_title["Skills and methods: effects"].parts
     alibi = dict(zip(grid.columns, next(r for r in grid.rows if r[0] == "alibi"), strict=True))
     assert alibi["order"].startswith("+.760*")
@@ -584,7 +596,22 @@ def test_a_second_setting_stands_apart(monkeypatch):
     _, sections = page.document([small, large])
     titles = [section.title for section in sections]
     assert "Another setting: model.width 128" in titles
-    assert not skills_page.is_of([small._replace(config={**small.config, "seeds": 1})])
+
+
+def test_runs_of_a_search_or_of_one_question_are_not_on_the_page_of_skills(monkeypatch):
+    """They would be the same methods again, with one seed or on another task of the same name."""
+    monkeypatch.setattr(outcomes, "floor_at", lambda config, test, multiple: 0.5)
+    run = position_run("delay8", {("rope", ""): 0.6, ("alibi", ""): 0.98}, {})
+    others = [
+        run._replace(config={**run.config, "seeds": 1}),
+        run._replace(config={**run.config, "task": {"name": "delay8", "lag": 9}}),
+        run._replace(config={**run.config, "task": {"name": "reverse_letters"}}),
+    ]
+    assert skills_page.of_skills([run, *others]) == [run]
+    assert page.document([run, *others])[0] == page.document([run])[0]
+    assert not any(skills_page.is_of([other]) for other in others)
+    with pytest.raises(ValueError, match="as another run of its task"):
+        page.document([run, run])  # control
 
 
 def test_a_result_that_changes_with_more_steps_is_not_decided(monkeypatch):
