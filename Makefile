@@ -10,10 +10,10 @@ run: $(VENV)/.ready
 
 TESTS := JAX_COMPILATION_CACHE_DIR="$(CURDIR)/$(VENV)/compiled" $(PY) -m pytest -n 2 --dist loadscope --no-loadscope-reorder
 
-test: $(VENV)/.ready-dev  ## each thing once; less than 8 minutes on two cores
+test: $(VENV)/.ready-dev  ## each thing once; 12 minutes on two cores of an AMD EPYC (Zen 3) if nothing is compiled yet
 	$(TESTS) -m "not thorough"
 
-test-thorough: $(VENV)/.ready-dev  ## the rest: more methods and sizes, whole experiments; 40 minutes
+test-thorough: $(VENV)/.ready-dev  ## the rest: more methods and sizes, whole experiments; an hour
 	$(TESTS) -m thorough --ignore=tests/robustness
 
 test-optimized: $(VENV)/.ready-dev  ## attention and training as users compile them, and 25 shapes for each method; 20 minutes
