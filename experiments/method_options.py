@@ -172,11 +172,15 @@ RULES: dict[str, Callable[[Setting], dict[str, Any]]] = {
     **dict.fromkeys(("randomized", "pose"), _limit),
     "path": lambda s: {"rank": min(32, s.head)},
 }
+# Tables that end within the window: the last row stands for all that is further, so that it must be
+# trained on more than the few pairs of tokens at both ends of the longest lines.
 ALTERNATIVES: dict[str, Callable[[Setting], tuple[dict[str, Any], ...]]] = {
+    "t5": lambda s: ({"distance": _window(s)},),
+    "deberta": lambda s: ({"buckets": 0, "distance": _window(s)},),
     "alibi": lambda s: ({"learned": True},),
     "p_rope": lambda s: ({"share": 0.75},),
     **dict.fromkeys(
         ("shaw", "clipped"),
-        lambda s: ({"distance": max(1, s.window // 4)}, {"distance": s.window}),
+        lambda s: ({"distance": max(1, s.window // 4)}, {"distance": max(1, 3 * s.window // 4)}),
     ),
 }

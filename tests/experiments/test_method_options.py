@@ -97,7 +97,9 @@ def test_alternatives_have_three_bases_and_what_the_table_names():
     assert {"base": turn} in alternatives("p_rope", HERE)
     assert {"share": 0.75} in alternatives("p_rope", HERE)
     assert alternatives("alibi", HERE) == [{}, {"learned": True}]
-    assert alternatives("shaw", HERE) == [{}, {"distance": 16}, {"distance": 64}]
+    assert alternatives("shaw", HERE) == [{}, {"distance": 16}, {"distance": 48}]
+    assert alternatives("t5", HERE) == [{}, {"distance": 32}]
+    assert alternatives("deberta", HERE) == [{}, {"buckets": 0, "distance": 32}]
     assert alternatives("nope", HERE) == [{}]
     assert alternatives("local_global", HERE) == [{}], "its bases are two"
 
