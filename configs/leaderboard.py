@@ -29,7 +29,7 @@ whose rate falls at its end, and the mean over 8 late checkpoints. Its sweeps, i
     position-large   12 methods, three problems, 3 seeds, 4 layers of width 128      108     10
     position-bases   recall with 8 bases of rope, windows of 64 and 256, 3 seeds      80      3
     position-path    reversing with path: 4 alphabets, 1 and 2 layers; 5 seeds        84      3
-    position-others  the other methods on the six problems, 3 seeds                     846     15
+    position-others  the other methods on the six problems, 3 seeds                     810     15
 
 "position-rates" prints the rates for `CHOSEN`. A run of "position-rates",
 "position-bases" or "position-path" has one method, which takes one core: start the stage twice,
