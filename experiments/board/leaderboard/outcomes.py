@@ -75,8 +75,12 @@ def outcomes(
         by_method = scores_above(chosen, config, prediction.test, predictions.MULTIPLE)
         if by_method:
             means = {name: float(np.mean(list(g.values()))) for name, g in by_method.items()}
-            learning = {name: np.isfinite([*chosen[name].steps.values()]) for name in by_method}
-            unlearned = {n: (int(l.sum()), l.size) for n, l in learning.items() if not l.all()}
+            learned = {name: np.isfinite([*chosen[name].steps.values()]) for name in by_method}
+            unlearned = {
+                name: (int(by_seed.sum()), by_seed.size)
+                for name, by_seed in learned.items()
+                if not by_seed.all()
+            }
             yield Outcome(prediction, means, unlearned)
 
 

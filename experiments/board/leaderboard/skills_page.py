@@ -111,7 +111,7 @@ def _repeated(runs: Sequence[StoredRun], longer: Sequence[StoredRun]) -> list[Ce
     configs = lambda runs: {run.config["task"]["name"]: config_of(run) for run in runs}
     scores = lambda runs: _methods(scores_of(by_task(runs), configs(runs)))
     both = by_task(runs).keys() & by_task(longer).keys()
-    return more_steps.cells(scores(runs), scores(longer), skills_of(dict.fromkeys(both)))
+    return more_steps.cells(scores(runs), scores(longer), skills_of(both))
 
 
 def _setting(
@@ -186,7 +186,7 @@ def scores_of(
     return scores
 
 
-def skills_of(tasks: Mapping[str, object]) -> dict[str, tuple[str, ...]]:
+def skills_of(tasks: Collection[str]) -> dict[str, tuple[str, ...]]:
     """skill -> its problems that were measured."""
     skills: dict[str, tuple[str, ...]] = {}
     for name, problem in PROBLEMS.items():
