@@ -169,7 +169,7 @@ def test_the_board_joins_tasks_and_the_runs_of_one_task():
     said, sections = page.document([first, rest, again])
     assert said[0].startswith("3 methods on 2 tasks; ")
     assert "on 2 of 2 (copy, reverse). So no method is named the best" in said[1]
-    assert "an exact match of 0.000 to 0.100 within" in said[2]
+    assert "has an exact match of at most 0.100 (copy) within" in said[2]
     rows = {row[0]: row for row in sections[0].parts[1].rows}
     assert list(rows) == ["alibi", "rope = shifted+rope", "nope"]
     assert rows["alibi"][2] == "2/2"
