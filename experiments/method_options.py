@@ -27,12 +27,14 @@ class Setting(NamedTuple):
     longest: T, tokens of the longest test.
     head:    C, the width of a head.
     causal:  whether a token sees only those before it.
+    base:    of rotary methods.
     """
 
     window: int
     longest: int
     head: int
     causal: bool
+    base: float = BASE
 
 
 def options(
@@ -41,14 +43,16 @@ def options(
     """The options of a method, or of a chain "a+b", which takes no others.
 
     A stated `length`, the window that weights were trained on before they are extended, is the
-    window of the setting.
+    window of the setting, and a stated `base` its base.
 
     Args:
       stated: options of the user, which win.
       others: values for options that no row of `RULES` gives, by the option's name.
     """
     chosen = dict(others or {})
-    setting = setting._replace(window=stated.get("length", setting.window))
+    setting = setting._replace(
+        window=stated.get("length", setting.window), base=stated.get("base", setting.base)
+    )
     for part in reversed(encodings.cards(name)):  # the first part of a chain has the last word
         if part.name in RULES:
             chosen |= RULES[part.name](setting)
@@ -59,12 +63,17 @@ def alternatives(name: str, setting: Setting) -> list[dict[str, Any]]:
     """Options to try beside those of `options`, each a dictionary to state; {} is the first.
 
     Of rotary methods with a base of 10,000 two others: `turning_base` of the window, and
-    `least_base` of the longest test.
+    `least_base` of the longest test. With the first one all pairs of `p_rope` turn in the window,
+    which is `rope`.
     """
     tried: list[dict[str, Any]] = [{}]
     for part in encodings.cards(name):
         if part.kind == "rotary" and part.defaults.get("base") == BASE:
-            tried += [{"base": base} for base in bases(setting)]
+            tried += [
+                {"base": base}
+                for base in bases(setting)
+                if part.name != "p_rope" or _p_rope(setting._replace(base=base))["share"] < 1
+            ]
         tried += [dict(more) for more in ALTERNATIVES.get(part.name, lambda s: ())(setting)]
     return tried
 
@@ -117,8 +126,8 @@ def _partial(s: Setting) -> dict[str, Any]:
 
 def _p_rope(s: Setting) -> dict[str, Any]:
     pairs = s.head // 2
-    waves = [2 * math.pi * BASE ** (n / pairs) for n in range(pairs)]
-    turning = max(1, sum(wave <= s.window for wave in waves))
+    waves = [2 * math.pi * s.base ** (n / pairs) for n in range(pairs)]
+    turning = max(1, sum(wave < 1.01 * s.window for wave in waves))  # `bases` are rounded
     # Between two whole numbers of pairs: the method rounds down.
     return {"share": min(1.0, (turning + 0.5) / pairs)}
 
@@ -162,7 +171,7 @@ RULES: dict[str, Callable[[Setting], dict[str, Any]]] = {
     "clipped": _half("distance"),
     "window": _half("distance"),
     "fire": lambda s: {"threshold": max(1.0, s.window / 2)},
-    "content_bias": lambda s: {"distance": s.longest},
+    "content_bias": lambda s: {"distance": s.window},
     **dict.fromkeys(("cope", "clex", "logn", "drope"), _length),
     **dict.fromkeys(("hope", "fope"), _turns),
     **dict.fromkeys(("yarn", "ntk_by_parts", "resonance"), _ramp),

@@ -30,7 +30,7 @@ TABLE = {
     "clipped": {"distance": 32},
     "fire": {"threshold": 32.0},
     "cope": {"length": 64},
-    "content_bias": {"distance": 512},
+    "content_bias": {"distance": 64},
     "hope": {"length": 64},
     "fope": {"length": 64},
     "clex": {"length": 64},
@@ -94,8 +94,9 @@ def test_alternatives_have_three_bases_and_what_the_table_names():
     slowest = rotation.ladder(16, turn)[-1]
     assert 2 * np.pi / slowest == pytest.approx(64, rel=0.01), "one turn in the window"
     assert bound == pytest.approx(least_base(512, 16), abs=0.1)
-    assert {"base": turn} in alternatives("p_rope", HERE)
-    assert {"share": 0.75} in alternatives("p_rope", HERE)
+    assert alternatives("p_rope", HERE) == [{}, {"base": bound}, {"share": 0.75}]
+    assert options("p_rope", HERE, {"base": turn})["share"] == 1.0, "it would be rope"
+    assert options("p_rope", HERE, {"base": bound})["share"] < TABLE["p_rope"]["share"]
     assert alternatives("alibi", HERE) == [{}, {"learned": True}]
     assert alternatives("shaw", HERE) == [{}, {"distance": 16}, {"distance": 48}]
     assert alternatives("t5", HERE) == [{}, {"distance": 32}]

@@ -24,6 +24,8 @@ BY_DISTANCE = ("rerope", "leaky_rerope", "self_extend", "dual_chunk")
 READ_ROPE = ("pi", "ntk", "ntk_by_parts", "yarn", "longrope", "clamped+rope", *BY_DISTANCE)
 # Positions that in training are as far as those of the longest test.
 OFFSETS = ("shifted", "randomized", "pose")
+# Tables of positions: of the longest test, as without more rows they read no longer line.
+POSITION_TABLES = ("learned", "binary", "one_hot", "rbf", "tupe")
 TRAINED_TWICE = "drope"  # trained as `rope`, then again as itself
 # Methods that are another method by construction here: one row of the board.
 SAME = {"dynamic_ntk": "ntk", "interpolated+rope": "pi", "shifted+rope": "rope"}
@@ -33,7 +35,7 @@ GROUPS = ("known", "others", "all")
 # all others that take that of METHOD.
 SIXTEEN = {
     "nope": ("nope",),
-    "sinusoidal": ("sinusoidal", "learned"),
+    "sinusoidal": ("sinusoidal", "shifted+learned"),
     "rope": ("rope", "p_rope", "partial"),
     "alibi": ("alibi", "kerple_log"),
     "t5": ("t5", "fire"),
@@ -207,9 +209,10 @@ def encoding_of(config: Config, name: str, multiple: int | None = None) -> Encod
 def options_of(config: Config, name: str, multiple: int | None = None) -> dict[str, Any]:
     """The options of `encoding_of`.
 
-    Beside what `method_options` gives, an option `length` is the trained window, `limit` the
-    longest window tested, `factor` 1 in training and `multiple` in tests, `every` the number of
-    layers, so that the last layer differs from the others, and `window` half the trained window. A
+    Beside what `method_options` gives, an option `length` is the trained window, or the rows of a
+    table of positions, which are those of the longest window tested, `limit` that window, `factor`
+    1 in training and `multiple` in tests, `every` the number of layers, so that the last layer
+    differs from the others, and `window` half the trained window. A
     method that chooses angles by distance does so past the trained window, and then so that no
     angle is new. The config's options take precedence.
     """
@@ -221,7 +224,7 @@ def options_of(config: Config, name: str, multiple: int | None = None) -> dict[s
         "every": max(2, config.model.layers),
         "window": max(2, config.window // 2),
     }
-    if name.partition("+")[0] in OFFSETS:  # a table has a row for each position in training
+    if name.partition("+")[0] in (*OFFSETS, *POSITION_TABLES):
         options |= {"length": longest, "shift": longest - config.window}
     if name in BY_DISTANCE:
         trained, slower = config.window, 2 * (multiple or 1) - 1

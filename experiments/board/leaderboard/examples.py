@@ -1,6 +1,7 @@
 """The examples of a task on the board: the largest sizes that fit its windows."""
 
 from functools import cache, partial
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -109,8 +110,8 @@ def content_floors(config: Config, test: str = "") -> dict[int, dict[str, Conten
     return _content_floors(*_examples_key(config), test)
 
 
-def table_floor(config: Config, test: str, multiple: int, metric: str) -> float:
-    """The best score of tables of the last tokens in a window, see `task_floors`."""
+def table_floor(config: Config, test: str, multiple: int, metric: str) -> tuple[str, float]:
+    """The best table of the last tokens in a window and its score, see `task_floors`."""
     return _table_floors(*_examples_key(config), test, multiple)[metric]
 
 
@@ -132,10 +133,10 @@ def _from_key(task, window, multiples, shortest, examples) -> Config:
 def _content_floors(task, window, multiples, shortest, examples, test):
     config = _from_key(task, window, multiples, shortest, examples)
     trained, tested = task_of(config), task_of(config, test)
-    after = content_rules.best_after(trained, trained_sizes(trained, window, shortest))
+    fitted = content_rules.fit(trained, trained_sizes(trained, window, shortest))
     batches = zip(multiples, tests_of(tested, config), strict=True)
     return {
-        window * multiple: content_rules.floors(content_rules.scores(batch, tested.vocab, after))
+        window * multiple: content_rules.floors(content_rules.scores(batch, fitted))
         for multiple, batch in batches
     }
 
@@ -146,6 +147,10 @@ def _table_floors(task, window, multiples, shortest, examples, test, multiple):
     tested = task_of(config, test)
     size = largest(tested.width, tested.least, tested.most, window * multiple)
     sizes = trained_sizes(tested, window, shortest)
-    by_name = task_floors.predictors(tested, sizes, size, min(examples, 256))
-    best = [by_name[name] for name in task_floors.TABLES]
-    return {metric: max(getattr(s, metric) for s in best) for metric in best[0]._fields}
+    by_name = task_floors.predictors(tested, sizes, size, examples)
+
+    def best(metric: str) -> tuple[str, float]:
+        scores = [(name, getattr(by_name[name], metric)) for name in task_floors.TABLES]
+        return max(scores, key=itemgetter(1))
+
+    return {metric: best(metric) for metric in task_floors.Score._fields}

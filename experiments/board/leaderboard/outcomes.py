@@ -7,8 +7,9 @@ import numpy as np
 
 from experiments.board.leaderboard import predictions
 from experiments.board.leaderboard.config import Config
+from experiments.board.leaderboard.effects import SOLVED
 from experiments.board.leaderboard.examples import content_floors, table_floor
-from experiments.board.leaderboard.predictions import KINDS, PREDICTIONS, Prediction
+from experiments.board.leaderboard.predictions import BEST, KINDS, PREDICTIONS, Prediction
 from experiments.board.leaderboard.problems import PROBLEMS
 from experiments.board.leaderboard.standings import Row
 from posenc_jax.lab.report import Grid
@@ -20,11 +21,13 @@ class Outcome(NamedTuple):
 
     unlearned: (seeds that learned the problem in its trained sizes, all seeds) of the methods of
       which some did not: their g tells what was learned, not what carries further.
+    by_kind: g of every kind, if the prediction is that this one is the best.
     """
 
     prediction: Prediction
     by_method: dict[str, float]
     unlearned: dict[str, tuple[int, int]]
+    by_kind: dict[str, float] = {}  # noqa: RUF012, nobody changes it
 
     @property
     def g(self) -> float:
@@ -33,25 +36,35 @@ class Outcome(NamedTuple):
 
     @property
     def word(self) -> str:
+        if self.by_kind:
+            best = max(self.by_kind, key=self.by_kind.__getitem__)
+            return "as predicted" if best == self.prediction.kind else "refuted"
         return predictions.outcome(self.prediction, self.g)
 
 
-def floor_at(config: Config, test: str, multiple: int) -> float:
-    """The floor of g on the problem of a config, in a window that is a multiple of the trained one.
+def floor_at(config: Config, test: str, multiple: int) -> tuple[str, float]:
+    """What reaches the floor of g on the problem of a config, in a window that is a multiple of the
+    trained one, and the floor.
+
+    It is the best table of the last tokens, or the best rule of content that looks for few, unless
+    such a rule solves the problem: then it is what is asked for.
 
     test: which test of the problem.
     """
     problem, window = PROBLEMS[config.task.name], config.window * multiple
+    by_rule = content_floors(config, test)[window][problem.metric].short
     if problem.above == "rules":
-        return content_floors(config, test)[window][problem.metric].short[1]
-    return table_floor(config, test, multiple, problem.metric)
+        return by_rule
+    by_table = table_floor(config, test, multiple, problem.metric)
+    return by_rule if by_table[1] < by_rule[1] < SOLVED else by_table
 
 
 def scores_above(
     rows: Mapping[str, Row], config: Config, test: str, multiple: int
 ) -> dict[str, dict[int, float]]:
     """method -> seed -> g, of the methods that were tested in this window."""
-    floor, metric = floor_at(config, test, multiple), PROBLEMS[config.task.name].metric
+    _, floor = floor_at(config, test, multiple)
+    metric = PROBLEMS[config.task.name].metric
     return {
         name: {seed: above_floor(score, floor) for seed, score in by_window[window].items()}
         for name, row in rows.items()
@@ -67,21 +80,37 @@ def outcomes(
     measured: (problem, test) -> a config of it, and its rows.
     """
     for prediction in PREDICTIONS:
-        key = prediction.problem, prediction.test
-        if key not in measured:
-            continue
-        config, rows = measured[key]
-        chosen = {name: rows[name] for name in KINDS[prediction.kind] if name in rows}
-        by_method = scores_above(chosen, config, prediction.test, predictions.MULTIPLE)
-        if by_method:
-            means = {name: float(np.mean(list(g.values()))) for name, g in by_method.items()}
-            learned = {name: np.isfinite([*chosen[name].steps.values()]) for name in by_method}
-            unlearned = {
-                name: (int(by_seed.sum()), by_seed.size)
-                for name, by_seed in learned.items()
-                if not by_seed.all()
-            }
-            yield Outcome(prediction, means, unlearned)
+        if outcome := _outcome(prediction, measured):
+            yield outcome
+    for problem, kind in BEST.items():
+        of_kinds = {other: _outcome(Prediction(problem, other), measured) for other in KINDS}
+        by_kind = {other: outcome.g for other, outcome in of_kinds.items() if outcome}
+        best = of_kinds[kind]
+        if best and len(by_kind) > 1:
+            yield best._replace(by_kind=by_kind)
+
+
+def _outcome(
+    prediction: Prediction,
+    measured: Mapping[tuple[str, str], tuple[Config, Mapping[str, Row]]],
+) -> Outcome | None:
+    """The outcome of a prediction; None if no method of its kind was measured."""
+    key = prediction.problem, prediction.test
+    if key not in measured:
+        return None
+    config, rows = measured[key]
+    chosen = {name: rows[name] for name in KINDS[prediction.kind] if name in rows}
+    by_method = scores_above(chosen, config, prediction.test, predictions.MULTIPLE)
+    if not by_method:
+        return None
+    means = {name: float(np.mean(list(g.values()))) for name, g in by_method.items()}
+    learned = {name: np.isfinite([*chosen[name].steps.values()]) for name in by_method}
+    unlearned = {
+        name: (int(by_seed.sum()), by_seed.size)
+        for name, by_seed in learned.items()
+        if not by_seed.all()
+    }
+    return Outcome(prediction, means, unlearned)
 
 
 def table(found: list[Outcome]) -> Grid:
@@ -90,6 +119,8 @@ def table(found: list[Outcome]) -> Grid:
     for outcome in found:
         problem, kind, low, high, test = outcome.prediction
         bounds = [f"> {low:g}"] * (low > -1) + [f"< {high:g}"] * (high <= 1)
+        if outcome.by_kind:
+            bounds = ["best of " + ", ".join(f"{k} {g:.2f}" for k, g in outcome.by_kind.items())]
         rows.append((
             f"{problem}, {test}" if test else problem, kind, " and ".join(bounds),
             f"{outcome.g:.2f}", outcome.word,

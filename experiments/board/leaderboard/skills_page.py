@@ -13,6 +13,7 @@ from experiments.board.leaderboard import (
     effects,
     more_steps,
     outcomes,
+    problem_tables,
     reversing_page,
 )
 from experiments.board.leaderboard.config import READ_ROPE, Config
@@ -33,6 +34,7 @@ from experiments.board.leaderboard.task_table import (
 )
 from experiments.board.training import LEARNED
 from posenc_jax.lab.report import Grid, Picture, Section, heatmap
+from posenc_jax.lab.report.formats import counted
 from posenc_jax.lab.report.statistics import Interval
 from posenc_jax.lab.runs import StoredRun
 
@@ -85,8 +87,7 @@ def document(runs: Sequence[StoredRun]) -> tuple[list[str], list[Section]]:
     Raises:
       ValueError: two runs of one setting with the same method and problem.
     """
-    runs = of_skills(runs)
-    settings = by_setting(runs)
+    settings = by_setting(of_skills(runs))
     again, others = [], []
     for group in settings[1:]:
         (again if is_longer(changes(settings[0], group)) else others).append(group)
@@ -153,6 +154,7 @@ def _setting(
     ]
     if followed := copying_table.section(runs, tasks):
         sections.append(followed)
+    sections += problem_tables.sections(tasks, configs)
     if predicted:
         sections.insert(1, Section("Predictions and outcomes", [outcomes.table(predicted)]))
     sentences = _sentences(levels, compared, predicted, names, reference)
@@ -347,16 +349,21 @@ def _floors(runs: Sequence[StoredRun]) -> Section:
     multiples = [n for n in next(iter(configs.values())).multiples if n > 1]
     rows = [
         (name, problem.skill, problem.floor,
-         *(short(outcomes.floor_at(configs[name], "", n)) for n in multiples))
+         outcomes.floor_at(configs[name], "", SCORED[-1])[0],
+         *(short(outcomes.floor_at(configs[name], "", n)[1]) for n in multiples))
         for name, problem in PROBLEMS.items() if name in configs
     ]  # fmt: skip
     caption = (
-        "Without positions: what solves the problem, with its token accuracy. Floor: where g is 0 "
-        "in windows of these multiples of the trained one: the best rule of content that looks for "
-        "at most 3 tokens, or where such a rule is what is asked for, the best table of the last "
-        "3 tokens."
+        "Without positions: what solves the problem, with its token accuracy, as it was written "
+        "before the runs. Floor: where g is 0 in windows of these multiples of the trained one: "
+        "the best rule of content that looks for at most 3 tokens, or where such a rule solves the "
+        f"problem, the best table of the last 3 tokens. Rule: what has the floor at {SCORED[-1]}×. "
+        "Three were found after the first runs and are above what was written: the second tokens "
+        "of pairs looked up among the first ones (pairs), a neighbour of the named token (hops), "
+        "and what most places say (vote)."
     )
-    columns = ["problem", "skill", "without positions", *(f"floor\n{n}×" for n in multiples)]
+    columns = ["problem", "skill", "without positions", "rule",
+               *(f"floor\n{n}×" for n in multiples)]  # fmt: skip
     return Section("The problems and their floors", [Grid(columns, rows, caption, words=True)])
 
 
@@ -367,6 +374,7 @@ def _undecided(settings: Sequence[Sequence[StoredRun]]) -> Section:
     alone = [skill for skill, problems in skills.items() if len(problems) == 1]
     sizes = f"{config.model.layers} layers of width {config.model.width}"
     lines = [
+        "How often a method fails that did not with any seed here: 3 seeds do not tell.",
         f"Whether it holds beyond {sizes}, windows of {config.window} tokens in training and "
         f"{config.train.steps:,} steps: "
         + ("one setting was measured." if len(settings) == 1 else "see the other settings above."),
@@ -381,17 +389,25 @@ def _undecided(settings: Sequence[Sequence[StoredRun]]) -> Section:
 
 
 def _cost(runs: Sequence[StoredRun]) -> Section:
-    """What the trainings took, with their tests, by the processor."""
-    seconds: dict[str, list[float]] = {}
+    """What the trainings took, with their tests, by the processor; also those of other rates."""
+    counts: Counter[str] = Counter()
+    seconds: Counter[str] = Counter()
     for run in runs:
         processor = run.environment.get("processor", "an unknown processor")
-        seconds.setdefault(processor, []).extend(
-            record["value"] for record in run.records if record["metric"] == "seconds"
-        )
+        tried = {
+            (record["labels"]["encoding"], record["labels"]["rate"], record["seed"])
+            for record in run.records
+            if "rate" in record["labels"]
+        }
+        trainings = Counter(name for name, _, _ in tried)
+        took = {r["labels"]["encoding"]: r["value"] for r in run.records
+                if r["metric"] == "seconds"}  # fmt: skip
+        for name, value in took.items():  # those of a method on average
+            counts[processor] += trainings[name]
+            seconds[processor] += value * trainings[name]
     lines = [
-        f"{len(values):,} trainings with their tests took {sum(values) / 3600:,.1f} hours of one "
-        f"core of {processor}."
-        for processor, values in sorted(seconds.items())
-        if values
+        f"{counted(counts[processor], 'training')}, with tests, took {total / 3600:,.1f} hours of "
+        f"one core of {processor}."
+        for processor, total in sorted(seconds.items())
     ]
     return Section("What it took", lines)

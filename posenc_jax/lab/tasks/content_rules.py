@@ -3,21 +3,25 @@
     rule          looks for                                     predicts
     suffix k      the last k tokens, earlier in the line        the token after them
     mirror k      the last k tokens backwards, up to SEP        the token before them
+    pairs k       the last k second tokens of pairs, among      the first token of the pair after
+                  the first ones                                them
     after m       the newest token m                            the token after it
+    hops          the last token but one                        a neighbour up to 3 places from it
 
 Where k tokens are nowhere, fewer are looked for. Of several places the newest or the earliest is
-taken; "shown" is the newest one before SEP. SEP, where an answer begins, is looked for as BOS,
-where the question does; a rule that comes to SEP or BOS predicts the end of the answer. The m of
-the last rule is the best one on training examples.
+taken; "shown" is the newest one before SEP; "vote" takes what most of them predict, and of equal
+numbers what came to it last. SEP, where an answer begins, is looked for as BOS, where the question
+does; a rule that comes to SEP or BOS predicts the end of the answer. The m of "after", and how far
+"hops" goes after each last token, are the best ones on training examples.
 
-These rules know no positions, only which of two places comes first. A model that scores no better
-has not shown that it uses positions: it may find by content what another finds by position, as the
-lookup by n-grams of Jelassi et al. 2024 (arXiv 2402.01032) does.
+These rules know which of two places comes first and which tokens are neighbours, and no other
+positions. A model that scores no better has not shown that it uses positions: it may find by
+content what another finds by position, as the lookup by n-grams of Jelassi et al. 2024 (arXiv
+2402.01032) does.
 """
 
-import functools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -30,10 +34,18 @@ from posenc_jax.lab.tasks.task import BOS, EOS, PAD, SEP, SYMBOL, Batch, Task
 LENGTHS = (1, 2, 3, 8)
 SHORT = 3  # a rule that looks for so many tokens, or fewer, is within reach of two small layers
 METRICS = ("token_accuracy", "exact_match", "symbol_accuracy", "end_accuracy")
-LOGITS = 2**20  # in memory at a time
-FITTED = 256  # training examples that choose the m of "after m"
+FITTED = 256  # training examples that choose what is best on them
 
-Which = Literal["newest", "earliest", "shown"]
+
+class Fitted(NamedTuple):
+    """What rules learn from training examples.
+
+    after: the m of "after m".
+    hops:  last token -> how many places "hops" goes, negative to the left; others go nowhere.
+    """
+
+    after: int
+    hops: Mapping[int, int]
 
 
 class ContentFloor(NamedTuple):
@@ -53,17 +65,24 @@ def above_floor(score: float, floor: float) -> float:
     return (score - floor) / (1 - floor) if floor < 1 else np.nan
 
 
-def guesses(tokens_BT: np.ndarray, after: int | None = None) -> dict[str, np.ndarray]:
+def guesses(tokens_BT: np.ndarray, fitted: Fitted | None = None) -> dict[str, np.ndarray]:
     """The token that each rule predicts at each place, [B, T], by name; PAD where it finds nothing.
 
-    after: the m of the rule "after m"; None: without this rule.
+    fitted: None: without the rules that learn from training examples.
     """
-    named = dict(_suffix_guesses(tokens_BT)) | dict(_mirror_guesses(tokens_BT))
-    return named if after is None else {**named, "after": _after_guesses(tokens_BT, after)}
+    rules = _suffix_guesses, _mirror_guesses, _pairs_guesses
+    named = {name: guess_BT for rule in rules for name, guess_BT in rule(tokens_BT)}
+    if fitted is None:
+        return named
+    return {
+        **named,
+        "after": _after_guesses(tokens_BT, fitted.after),
+        "hops": _hops_guesses(tokens_BT, fitted.hops),
+    }
 
 
-def best_after(task: Task, trained: tuple[int, int]) -> int:
-    """The symbol m of the best rule "after m" on training examples.
+def fit(task: Task, trained: tuple[int, int]) -> Fitted:
+    """What rules learn from training examples of a task.
 
     trained: the smallest and the largest size in training.
     """
@@ -77,26 +96,40 @@ def best_after(task: Task, trained: tuple[int, int]) -> int:
 
     data = task.training_data(0, FITTED, width)
     tokens_BT, targets_BT, weights_BT = jax.device_get(draw(data, jax.random.key(0)))
+    last_tokens = [int(token) for token in np.unique(tokens_BT) if token >= SYMBOL]
 
     def right(token: int) -> float:
         return weights_BT[_after_guesses(tokens_BT, token) == targets_BT].sum()
 
-    return max((int(token) for token in np.unique(tokens_BT) if token >= SYMBOL), key=right)
+    # [hops, tokens]: the right answers of each number of places after each token.
+    places = sorted(range(-SHORT, SHORT + 1), key=abs)
+    right_HV = np.stack([
+        np.bincount(tokens_BT.ravel(), (weights_BT * (guess_BT == targets_BT)).ravel())
+        for hop in places
+        for guess_BT in [_hops_guesses(tokens_BT, dict.fromkeys(last_tokens, hop))]
+    ])  # fmt: skip
+    hops = {token: places[right_HV[:, token].argmax()] for token in last_tokens}
+    return Fitted(max(last_tokens, key=right), hops)
 
 
-def scores(batch: Batch, vocab: int, after: int | None = None) -> dict[str, dict[str, float]]:
+def scores(batch: Batch, fitted: Fitted | None = None) -> dict[str, dict[str, float]]:
     """rule -> metric -> its score on a batch, by the metrics that score models; NaN where no target
     counts, as for the ends of answers that have none.
-
-    vocab: number of token ids.
     """
-    named = guesses(np.asarray(batch.tokens_BT), after)
+    named = guesses(np.asarray(batch.tokens_BT), fitted)
     answered_T = np.asarray(batch.weights_BT).any(axis=0)  # the other places count nowhere
     padding = [(0, 0), (0, _rounded(answered_T.sum()) - answered_T.sum())]
     answers = lambda x_BT: np.pad(np.asarray(x_BT)[:, answered_T], padding)
-    guess_RBT = np.stack([answers(guess_BT) for guess_BT in named.values()])
-    scored = _scores_of(_rounded(vocab))
-    values = jax.device_get(scored(guess_RBT, answers(batch.targets_BT), answers(batch.weights_BT)))
+    target_BT = answers(batch.targets_BT)
+    # The metrics ask whether a prediction is right and whether an answer ends, no more: three ids
+    # in place of a vocabulary.
+    id_BT = np.where(target_BT == EOS, EOS, SYMBOL)
+
+    def guessed_id(guess_BT):
+        return np.where(guess_BT == EOS, EOS, np.where(guess_BT == target_BT, SYMBOL, PAD))
+
+    guess_RBT = np.stack([guessed_id(answers(guess_BT)) for guess_BT in named.values()])
+    values = jax.device_get(_scores_of(guess_RBT, id_BT, answers(batch.weights_BT)))
     return {
         name: {metric: float(values[metric][n]) for metric in METRICS}
         for n, name in enumerate(named)
@@ -122,14 +155,14 @@ def by_size(
 
     trained: the smallest and the largest size in training.
     """
-    after, index_B = best_after(task, trained), np.arange(examples, dtype=np.int32)
+    fitted, index_B = fit(task, trained), np.arange(examples, dtype=np.int32)
     width = int(task.width(max(sizes)))
     draw = jit_quick(lambda data, index_B, size: task.test(data, index_B, size, width))
     result = {}
     for size in sizes:
         count = min(examples, task.examples(size) or examples)
         batch = jax.device_get(draw(task.data, index_B[:count], size))
-        result[size] = floors(scores(batch, task.vocab, after))
+        result[size] = floors(scores(batch, fitted))
     return result
 
 
@@ -138,47 +171,34 @@ def _rounded(size: int) -> int:
     return 1 << (int(size) - 1).bit_length()
 
 
-@functools.lru_cache
-def _scores_of(vocab: int):
-    """A function (guess_RBT, targets_BT, weights_BT) -> metric -> [R]: the scores of predictions,
-    as of models that have them as their largest logits.
+@jax.jit
+def _scores_of(guess_RBT, targets_BT, weights_BT):
+    """metric -> [R]: the scores of predictions, as of models that have them as their largest
+    logits.
     """
 
-    def of_rule(guess_BT, targets_BT, weights_BT):
-        count, time = targets_BT.shape
-        fits = max(LOGITS, time * vocab)
-        rows = max(n for n in range(1, count + 1) if count % n == 0 and n * time * vocab <= fits)
+    def of_rule(guess_BT):
+        logits_BTV = jax.nn.one_hot(guess_BT, SYMBOL + 1)
+        by_example = metrics.scores(METRICS, logits_BTV, targets_BT, weights_BT).by_example
+        return {name: metrics.mean(name, by_example[name]) for name in METRICS}
 
-        def of_rows(arrays):
-            guess_BT, *targets = arrays
-            logits_BTV = jax.nn.one_hot(guess_BT, vocab)
-            return metrics.scores(METRICS, logits_BTV, *targets).by_example
-
-        arrays = guess_BT, targets_BT, weights_BT
-        parts = [array_BT.reshape(-1, rows, time) for array_BT in arrays]
-        sums = jax.lax.map(of_rows, parts)
-        return {name: metrics.mean(name, jax.tree.map(jnp.ravel, sums[name])) for name in METRICS}
-
-    def of_rules(guess_RBT, targets_BT, weights_BT):
-        return jax.lax.map(lambda guess_BT: of_rule(guess_BT, targets_BT, weights_BT), guess_RBT)
-
-    return jax.jit(of_rules)
+    return jax.lax.map(of_rule, guess_RBT)
 
 
 def _suffix_guesses(tokens_BT: np.ndarray) -> Iterator[tuple[str, np.ndarray]]:
     begun_BT = np.where(tokens_BT == SEP, BOS, tokens_BT)
     next_BT = np.roll(tokens_BT, -1, axis=1)
-    place_T, separator_B1 = _places(tokens_BT)
-    here_BT = np.broadcast_to(place_T, tokens_BT.shape)
-    limits = {"newest": here_BT, "earliest": here_BT, "shown": np.minimum(here_BT, separator_B1)}
+    here_BT, separator_B1 = _places(tokens_BT)
+    shown_BT = np.minimum(here_BT, separator_B1)
     key_BT = _first_keys(begun_BT)
-    guess = {which: np.full_like(tokens_BT, PAD) for which in limits}
+    guess = dict.fromkeys(("newest", "earliest", "vote", "shown"), np.full_like(tokens_BT, PAD))
     for length in range(1, LENGTHS[-1] + 1):
         source_BT = (tokens_BT != PAD) & (here_BT >= length - 1)
-        for which, before_BT in limits.items():
-            at_BT = _found(key_BT, source_BT, key_BT, before_BT, which == "earliest")
-            at_BT = np.where(source_BT, at_BT, -1)
-            guess[which] = _taken(next_BT, at_BT, guess[which])
+        sources = _Sources(key_BT, source_BT, next_BT)
+        at = sources.find(key_BT, here_BT)
+        at["shown"] = sources.find(key_BT, shown_BT)["newest"]
+        for which, at_BT in at.items():
+            guess[which] = _taken(next_BT, np.where(source_BT, at_BT, -1), guess[which])
             if length in LENGTHS:
                 yield f"suffix {length} {which}", guess[which]
         (key_BT,) = _longer([np.roll(key_BT, 1, axis=1)], begun_BT)
@@ -186,15 +206,14 @@ def _suffix_guesses(tokens_BT: np.ndarray) -> Iterator[tuple[str, np.ndarray]]:
 
 def _mirror_guesses(tokens_BT: np.ndarray) -> Iterator[tuple[str, np.ndarray]]:
     before_BT = np.roll(tokens_BT, 1, axis=1)
-    place_T, separator_B1 = _places(tokens_BT)
-    here_BT = np.broadcast_to(place_T, tokens_BT.shape)
-    end_BT = np.full_like(here_BT, len(place_T))
+    here_BT, separator_B1 = _places(tokens_BT)
+    end_BT = np.full_like(here_BT, here_BT.shape[1])
     forward_BT = backward_BT = _first_keys(tokens_BT)
-    guess = {which: np.full_like(tokens_BT, PAD) for which in ("newest", "earliest")}
+    guess = dict.fromkeys(("newest", "earliest", "vote"), np.full_like(tokens_BT, PAD))
     for length in range(1, LENGTHS[-1] + 1):
         source_BT = (tokens_BT != PAD) & (here_BT > 0) & (here_BT + length - 1 <= separator_B1)
-        for which in guess:
-            at_BT = _found(forward_BT, source_BT, backward_BT, end_BT, which == "earliest")
+        at = _Sources(forward_BT, source_BT, before_BT).find(backward_BT, end_BT)
+        for which, at_BT in at.items():
             at_BT = np.where(here_BT >= length - 1, at_BT, -1)
             guess[which] = _taken(before_BT, at_BT, guess[which])
             if length in LENGTHS:
@@ -203,19 +222,53 @@ def _mirror_guesses(tokens_BT: np.ndarray) -> Iterator[tuple[str, np.ndarray]]:
         forward_BT, backward_BT = _longer(shifted, tokens_BT)
 
 
+def _pairs_guesses(tokens_BT: np.ndarray) -> Iterator[tuple[str, np.ndarray]]:
+    """The token here is the first one of a pair, of which the second is predicted."""
+    next_BT = np.roll(tokens_BT, -2, axis=1)
+    here_BT, _ = _places(tokens_BT)
+    key_BT = _first_keys(tokens_BT)  # of every second token, up to this one
+    guess = dict.fromkeys(("newest", "earliest", "vote"), np.full_like(tokens_BT, PAD))
+    for length in range(1, LENGTHS[-1] + 1):
+        source_BT = (tokens_BT != PAD) & (here_BT >= 2 * (length - 1))
+        seconds_BT = 2 * np.roll(key_BT, 1, axis=1) + here_BT % 2
+        is_pair_BT = (tokens_BT != PAD) & (here_BT > 2 * (length - 1))
+        sources = _Sources(2 * key_BT + here_BT % 2, source_BT, next_BT)
+        for which, at_BT in sources.find(seconds_BT, here_BT - 1).items():
+            guess[which] = _taken(next_BT, np.where(is_pair_BT, at_BT, -1), guess[which])
+            if length in LENGTHS:
+                yield f"pairs {length} {which}", guess[which]
+        (key_BT,) = _longer([np.roll(key_BT, 2, axis=1)], tokens_BT)
+
+
 def _after_guesses(tokens_BT: np.ndarray, token: int) -> np.ndarray:
-    place_T, _ = _places(tokens_BT)
-    at_BT = np.maximum.accumulate(np.where(tokens_BT == token, place_T, -1), axis=1)
+    here_BT, _ = _places(tokens_BT)
+    at_BT = np.maximum.accumulate(np.where(tokens_BT == token, here_BT, -1), axis=1)
     at_BT = np.pad(at_BT, ((0, 0), (1, 0)), constant_values=-1)[:, :-1]  # an earlier place
     return _taken(np.roll(tokens_BT, -1, axis=1), at_BT, np.full_like(tokens_BT, PAD))
 
 
+def _hops_guesses(tokens_BT: np.ndarray, hops: Mapping[int, int]) -> np.ndarray:
+    here_BT, _ = _places(tokens_BT)
+    hop_V = np.zeros(int(tokens_BT.max()) + 1, int)
+    for token, hop in hops.items():
+        if token < hop_V.size:
+            hop_V[token] = hop
+    hop_BT = hop_V[tokens_BT]
+    key_BT, inside_BT = _first_keys(tokens_BT), tokens_BT != PAD
+    last_BT = np.where(here_BT > 0, np.roll(key_BT, 1, axis=1), -1)
+    at_BT = _Sources(key_BT, inside_BT, tokens_BT).find(last_BT, here_BT - 1)["newest"]
+    goes_BT = inside_BT & (hop_BT != 0) & (at_BT >= 0)
+    to_BT = np.where(goes_BT, at_BT + hop_BT, -1)
+    to_BT = np.where(to_BT <= here_BT, to_BT, -1)
+    return _taken(tokens_BT, to_BT, np.full_like(tokens_BT, PAD))
+
+
 def _places(tokens_BT: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The place of each token, [T], and of the first SEP, [B, 1]; T if there is none."""
+    """The place of each token, [B, T], and of the first SEP, [B, 1]; T if there is none."""
     is_separator_BT = tokens_BT == SEP
     time = tokens_BT.shape[1]
     at_B = np.where(is_separator_BT.any(axis=1), is_separator_BT.argmax(axis=1), time)
-    return np.arange(time), at_B[:, None]
+    return np.broadcast_to(np.arange(time), tokens_BT.shape), at_B[:, None]
 
 
 def _first_keys(tokens_BT: np.ndarray) -> np.ndarray:
@@ -233,29 +286,51 @@ def _longer(keys: Sequence[np.ndarray], tokens_BT: np.ndarray) -> list[np.ndarra
     return list(number.reshape(longer.shape))
 
 
-def _found(
-    source_key_BT: np.ndarray,
-    source_BT: np.ndarray,
-    key_BT: np.ndarray,
-    before_BT: np.ndarray,
-    earliest: bool,
-) -> np.ndarray:
-    """For each place its newest (or earliest) source before `before_BT` with the same number; -1
-    where there is none.
+class _Sources:
+    """The places of a batch where a rule may look, sorted by their keys.
+
+    Args:
+      key_BT: the number of what stands at each place; those of different rows differ.
+      source_BT: whether a rule may look there.
+      token_BT: what it predicts if it takes this place, which "vote" counts.
     """
-    time = key_BT.shape[1]
-    place_BT = np.broadcast_to(np.arange(time), key_BT.shape)
-    source_N = np.sort(source_key_BT[source_BT] * time + place_BT[source_BT])
-    if not len(source_N):
-        return np.full_like(place_BT, -1)
-    first_BT, last_BT = key_BT * time, key_BT * time + before_BT
-    if earliest:
-        at_BT = np.searchsorted(source_N, first_BT)
-    else:
-        at_BT = np.searchsorted(source_N, last_BT) - 1
-    source_BT = source_N[np.clip(at_BT, 0, len(source_N) - 1)]
-    is_found_BT = (at_BT >= 0) & (first_BT <= source_BT) & (source_BT < last_BT)
-    return np.where(is_found_BT, source_BT - first_BT, -1)
+
+    def __init__(self, key_BT: np.ndarray, source_BT: np.ndarray, token_BT: np.ndarray):
+        self._time = key_BT.shape[1]
+        place_BT = np.broadcast_to(np.arange(self._time), key_BT.shape)
+        source_N = key_BT[source_BT] * self._time + place_BT[source_BT]
+        order_N = np.argsort(source_N)
+        self._source_N = source_N[order_N]
+        key_N, place_N = np.divmod(self._source_N, self._time)
+        is_first_N = np.diff(key_N, prepend=-1) > 0
+        first_N = np.maximum.accumulate(np.where(is_first_N, np.arange(key_N.size), 0))
+        voted_N = self._voted(key_N, place_N, token_BT[source_BT][order_N])
+        self._place = {"newest": place_N, "earliest": place_N[first_N], "vote": voted_N}
+
+    def find(self, key_BT: np.ndarray, before_BT: np.ndarray) -> dict[str, np.ndarray]:
+        """The newest and the earliest place with a key before `before_BT`, and one that predicts
+        what most of them do; -1 where there is none.
+        """
+        if not self._source_N.size:
+            return dict.fromkeys(self._place, np.full_like(before_BT, -1))
+        first_BT = key_BT * self._time
+        at_BT = np.searchsorted(self._source_N, first_BT + before_BT) - 1
+        is_found_BT = (at_BT >= 0) & (self._source_N[at_BT] >= first_BT)
+        return {which: np.where(is_found_BT, place_N[at_BT], -1)
+                for which, place_N in self._place.items()}  # fmt: skip
+
+    def _voted(self, key_N: np.ndarray, place_N: np.ndarray, token_N: np.ndarray) -> np.ndarray:
+        """For each source a place that predicts what most sources with its key do, up to it; of
+        equal numbers the one that came to it last.
+        """
+        pair_N = key_N * (int(token_N.max(initial=0)) + 1) + token_N
+        order_N = np.argsort(pair_N, kind="stable")
+        sorted_N = pair_N[order_N]
+        # How many sources with this key predicted the same so far: the place in its run of equals.
+        count_N = np.empty_like(pair_N)
+        count_N[order_N] = np.arange(pair_N.size) - np.searchsorted(sorted_N, sorted_N)
+        best_N = np.maximum.accumulate((key_N * self._time + count_N) * self._time + place_N)
+        return best_N % self._time
 
 
 def _taken(token_BT: np.ndarray, at_BT: np.ndarray, otherwise_BT: np.ndarray) -> np.ndarray:

@@ -19,6 +19,7 @@ from experiments.board.leaderboard import (
     outcomes,
     page,
     predictions,
+    problem_tables,
     problems,
     rates_tried,
     skills_page,
@@ -94,7 +95,10 @@ def test_every_method_takes_the_rate_of_one_and_the_stages_name_it():
     everyone = set(board.names(checked("all")))
     others = [board.names(checked(f"position,as_{rated}")) for rated in board.RATED]
     groups = [*others, *board.SIXTEEN.values()]
-    assert sorted(name for group in groups for name in group) == sorted(everyone - {*board.SLOW})
+    offsets = "shifted+learned"  # in no group of the catalogue's methods
+    assert sorted(name for group in groups for name in group) == sorted(
+        everyone - {*board.SLOW} | {offsets}
+    )
     assert {*board.SLOW} < everyone
     assert sum(map(len, board.SIXTEEN.values())) == 16
     assert configs.SIXTEEN == board.SIXTEEN, "a config holds data and imports no experiment"
@@ -115,6 +119,10 @@ def test_every_method_takes_the_rate_of_one_and_the_stages_name_it():
     assert sum(map(len, configs.TWELVE.values())) == 12 - 1, "and rope with a tuned base"
     assert {board.rated_as(name) for name in (*board.READ_ROPE, board.TRAINED_TWICE)} == {"rope"}
     for point in configs.get_sweep("position-large"):
+        rated = {",".join(names): rated for rated, names in configs.TWELVE.items()}
+        names, problem = point["encoding.name"], point["task.name"]
+        small = configs.CHOSEN[rated.get(names, "rope"), configs.LIKE.get(problem, problem)]
+        assert point["train.rates"] == (small / 2,)
         fields = {k: v for k, v in point.items() if k.startswith("model.")}
         large = board.setting(checked("position", **fields))
         assert (large.head, method_options.bases(large)) == (here.head, list(configs.BASES))
@@ -347,6 +355,8 @@ def board_records(values, first=0, rate=0.002):
                  "seconds": [100.0] * 3}  # fmt: skip
         if measure_method.SHUFFLED not in method:  # its method's weights, tested otherwise
             yield from runs.seed_records(0, seeds, {**labels, "split": "train"}, facts)
+            tried = {**labels, "split": "valid", "rate": f"{rate:g}"}
+            yield from runs.seed_records(4000, seeds, tried, {"loss": [0.1] * 3})
         for window, share in ((64, 1.0), (128, value + 0.01), (256, value)):
             tested = {**labels, "split": "test", "length": window}
             tested |= {"test": test} if test else {}
@@ -458,7 +468,7 @@ def followed_records(followed):
 
 
 def test_the_page_says_what_copies_follow(monkeypatch):
-    monkeypatch.setattr(outcomes, "floor_at", lambda config, test, multiple: 0.5)
+    monkeypatch.setattr(outcomes, "floor_at", lambda config, test, multiple: ("a rule", 0.5))
     values = {(method, ""): 0.95 for method in ("rope", "alibi", "nope")}
     run = position_run("copy_distinct", values, {})
     for record in run.records:  # nope does not copy
@@ -488,7 +498,7 @@ def test_the_page_says_what_copies_follow(monkeypatch):
 
 
 def test_outcomes_are_those_of_a_few_lines_of_numpy(monkeypatch):
-    monkeypatch.setattr(outcomes, "floor_at", lambda config, test, multiple: 0.5)
+    monkeypatch.setattr(outcomes, "floor_at", lambda config, test, multiple: ("a rule", 0.5))
     records = list(board_records({("t5", ""): 0.98, ("shaw", ""): 0.96, ("alibi", ""): 0.75}))
     config = checked("position", **{"task.name": "delay8"})
     measured = {("delay8", ""): (config, standings.read(records))}
@@ -521,9 +531,63 @@ def position_run(problem, values, facts, first=0, rate=0.002, **fields):
     return StoredRun(Path(problem), config.model_dump(mode="json"), {}, records, summary)
 
 
+def test_the_kind_that_is_predicted_to_be_the_best_is_compared_with_all(monkeypatch):
+    monkeypatch.setattr(outcomes, "floor_at", lambda config, test, multiple: ("a rule", 0.0))
+    config, words = checked("position", **{"task.name": "count"}), []
+    for nope in (0.9, 0.2):
+        records = [*board_records({("rope", ""): 0.3, ("nope", ""): nope})]
+        for record in records:
+            if record["metric"] == "token_accuracy":
+                record["metric"] = "exact_match"
+            elif record["metric"] == "exact_match":
+                record["metric"] = "token_accuracy"
+        *_, best = outcomes.outcomes({("count", ""): (config, standings.read(records))})
+        assert (best.prediction.problem, best.prediction.kind) == ("count", "none")
+        assert best.by_kind == pytest.approx({"none": nope, "rope": 0.3})
+        words.append(best.word)
+        assert outcomes.table([best]).rows[0][2] == f"best of none {nope:.2f}, rope 0.30"
+    assert words == ["as predicted", "refuted"]
+    alone = {("count", ""): (config, standings.read(board_records({("nope", ""): 0.9})))}
+    assert not any(outcome.by_kind for outcome in outcomes.outcomes(alone)), "nothing to compare"
+
+
+def test_a_problem_has_a_table_of_each_of_its_tests_and_the_ends_of_answers(monkeypatch):
+    monkeypatch.setattr(outcomes, "floor_at", lambda config, test, multiple: ("a rule", 0.5))
+    values = {("rope", ""): 0.9, ("rope", "dense"): 0.6, ("rope", "sparse"): 0.55}
+    records = [*board_records(values)]
+    config = checked("position", **{"task.name": "flip_flop", "multiples": (1, 2, 4)})
+    run = StoredRun(Path("flip_flop"), config.model_dump(mode="json"), {}, records,
+                    Summary(own={"not_measured": {}, "left_out": {}}))  # fmt: skip
+    (section,) = problem_tables.sections(page.by_task([run]), {"flip_flop": config})
+    plain, dense, sparse = section.parts
+    assert [grid.rows[0][5:] for grid in (plain, dense, sparse)] == [
+        (".820", ".800"), (".220", ".200"), (".120", ".100")
+    ]  # fmt: skip
+    assert dense.caption.startswith("In the test dense. ")
+    assert "ends" not in plain.columns[-1], "its answers have no end"
+    ends = [{**record, "metric": "end_accuracy"} for record in records
+            if record["metric"] == "exact_match"]  # fmt: skip
+    again = run._replace(records=records + ends)
+    (section,) = problem_tables.sections(page.by_task([again]), {"flip_flop": config})
+    assert section.parts[0].columns[-3:] == ["ends\n1×", "ends\n2×", "ends\n4×"]
+    assert section.parts[0].rows[0][-1] == ".990"
+
+
+def test_what_it_took_counts_every_training_of_a_search(monkeypatch):
+    """The seconds of a method are those of a training, the mean over all that it took."""
+    records = [*board_records({("rope", ""): 0.9})]
+    first = [r for r in records if r["seed"] == 0]
+    more = [{**r, "labels": {**r["labels"], "rate": "0.004"}} for r in first
+            if "rate" in r["labels"]]  # fmt: skip
+    run = position_run("delay8", {}, {})
+    lines = lambda records: skills_page._cost([run._replace(records=records)]).parts
+    assert lines(first)[0].startswith("1 training, with tests, took 0.0 hours")
+    assert lines([*first, *more])[0].startswith("2 trainings, with tests, took 0.1 hours")
+
+
 def test_outcomes_are_of_runs_that_recorded_the_predictions(monkeypatch):
     """And not of a run that was measured before they were fixed."""
-    monkeypatch.setattr(outcomes, "floor_at", lambda config, test, multiple: 0.5)
+    monkeypatch.setattr(outcomes, "floor_at", lambda config, test, multiple: ("a rule", 0.5))
     values = {("rope", ""): 0.9, ("alibi", ""): 0.99, ("alibi", "dense"): 0.95,
               ("rope", "dense"): 0.9}  # fmt: skip
     titles = []
@@ -536,7 +600,7 @@ def test_outcomes_are_of_runs_that_recorded_the_predictions(monkeypatch):
 @pytest.fixture
 def skills_document(monkeypatch):
     """The page of two problems of a skill and one of another, whose floors are .5."""
-    monkeypatch.setattr(outcomes, "floor_at", lambda config, test, multiple: 0.5)
+    monkeypatch.setattr(outcomes, "floor_at", lambda config, test, multiple: ("a rule", 0.5))
     facts = {"predictions": predictions.fingerprint()}
     control = f"rope{measure_method.SHUFFLED}"
     order = {("rope", ""): 0.6, ("alibi", ""): 0.98, ("nope", ""): 0.5, (control, ""): 0.5}
@@ -562,11 +626,16 @@ def test_the_page_of_skills_says_what_its_records_hold(skills_document):
     assert list(by_title) == [
         "Skills and methods", "Predictions and outcomes", "Skills and methods: within the window",
         "Skills and methods: effects", "Skills and methods: each problem",
+        "flip_flop at every length", "recall_order at every length", "delay8 at every length",
         "The problems and their floors", "What this does not decide", "What it took",
     ]  # fmt: skip
     assert by_title["What it took"].parts == [  # the control is no training of its own
-        "27 trainings with their tests took 0.8 hours of one core of an unknown processor."
+        "27 trainings, with tests, took 0.8 hours of one core of an unknown processor."
     ]
+    (at_length,) = by_title["delay8 at every length"].parts
+    alibi = dict(zip(at_length.columns, at_length.rows[0], strict=True))
+    assert (alibi["learned"], alibi["tokens\n2×"], alibi["g\n2×"]) == ("3/3", ".530", ".060")
+    assert "Floors of g: .500 (a rule) at 2×." in at_length.caption
     (each,) = by_title["Skills and methods: each problem"].parts
     assert [row[0] for row in each.rows] == [
         "alibi", "nope", "rope = shifted+rope", f"rope{measure_method.SHUFFLED}"
@@ -584,12 +653,13 @@ def test_the_page_of_skills_says_what_its_records_hold(skills_document):
     assert rows["nope"]["flip_flop"] == "1.000 (2 of 3)"
     assert rows["nope"]["delay8"] == rows["alibi"]["flip_flop"] == "1.000"
     floors, unknown = (by_title[t].parts for t in list(by_title)[-3:-1])
+    assert floors[0].rows[0][3:] == ("a rule", ".500")
     assert {row[0] for row in floors[0].rows} == {"flip_flop", "recall_order", "delay8"}
     assert any("of which one was measured: offset" in line for line in unknown)
 
 
 def test_a_second_setting_stands_apart(monkeypatch):
-    monkeypatch.setattr(outcomes, "floor_at", lambda config, test, multiple: 0.5)
+    monkeypatch.setattr(outcomes, "floor_at", lambda config, test, multiple: ("a rule", 0.5))
     values = {("rope", ""): 0.6, ("alibi", ""): 0.98}
     small = position_run("delay8", {**values, ("nope", ""): 0.5}, {})
     large = position_run("delay8", values, {}, **{"model.width": 128})
@@ -600,7 +670,7 @@ def test_a_second_setting_stands_apart(monkeypatch):
 
 def test_runs_of_a_search_or_of_one_question_are_not_on_the_page_of_skills(monkeypatch):
     """They would be the same methods again, with one seed or on another task of the same name."""
-    monkeypatch.setattr(outcomes, "floor_at", lambda config, test, multiple: 0.5)
+    monkeypatch.setattr(outcomes, "floor_at", lambda config, test, multiple: ("a rule", 0.5))
     run = position_run("delay8", {("rope", ""): 0.6, ("alibi", ""): 0.98}, {})
     others = [
         run._replace(config={**run.config, "seeds": 1}),
@@ -615,7 +685,7 @@ def test_runs_of_a_search_or_of_one_question_are_not_on_the_page_of_skills(monke
 
 
 def test_a_result_that_changes_with_more_steps_is_not_decided(monkeypatch):
-    monkeypatch.setattr(outcomes, "floor_at", lambda config, test, multiple: 0.5)
+    monkeypatch.setattr(outcomes, "floor_at", lambda config, test, multiple: ("a rule", 0.5))
     values = {("rope", ""): 0.6, ("alibi", ""): 0.98, ("nope", ""): 0.5}
     first = [position_run(name, values, {}) for name in ("flip_flop", "recall_order", "delay8")]
     steps = {"train.steps": 8000, "seeds": 2}
@@ -639,10 +709,16 @@ def test_a_result_that_changes_with_more_steps_is_not_decided(monkeypatch):
 def test_the_floor_of_g_is_that_which_the_problem_names():
     config = checked("position", **{"task.name": "delay8", "examples": 64, "multiples": (1, 4)})
     rules = outcomes.floor_at(config, "", 4)
-    assert rules == windows.content_floors(config)[256]["token_accuracy"].short[1]
+    assert rules == windows.content_floors(config)[256]["token_accuracy"].short
     flip_flop = checked("position", **{"task.name": "flip_flop", "examples": 64})
-    tables = outcomes.floor_at(flip_flop, "sparse", 1)
+    name, tables = outcomes.floor_at(flip_flop, "sparse", 1)
+    assert name.endswith("table")
     assert 0.4 < tables < 0.75, "a table of the last tokens does not hold the last write"
+    order = checked("position", **{"task.name": "recall_order", "examples": 64})
+    name, half = outcomes.floor_at(order, "", 4)
+    assert name == "suffix 1 earliest"
+    assert 0.5 < half < 0.56, "it solves one mode of two, so it is a floor and no solution"
+    assert outcomes.floor_at(order, "first", 4)[1] < 0.1, "where it solves, tables are the floor"
 
 
 def test_every_prediction_is_of_a_problem_and_of_methods_of_the_board():
