@@ -1,9 +1,9 @@
 """What methods reach on each skill, and their effects against the reference: intervals, one
 correction, groups; no ranks.
 
-A score is g, the share of what a rule without positions leaves: 0 at the floor, 1 where all is
-right. Random-effects model: g of a method on a problem with a seed is the mean of the problem, the
-effect of the method, that of the method on this problem, and that of the seed.
+A score is g, the share of what a rule without positions leaves: 0 at the floor and below, 1 where
+all is right. Random-effects model: g of a method on a problem with a seed is the mean of the
+problem, the effect of the method, that of the method on this problem, and that of the seed.
 
 These problems:  the interval if the same problems were trained with other seeds.
 Other problems:  the interval if problems were drawn anew as well, from those like them. Methods

@@ -62,11 +62,15 @@ def floor_at(config: Config, test: str, multiple: int) -> tuple[str, float]:
 def scores_above(
     rows: Mapping[str, Row], config: Config, test: str, multiple: int
 ) -> dict[str, dict[int, float]]:
-    """method -> seed -> g, of the methods that were tested in this window."""
+    """method -> seed -> g, of the methods that were tested in this window; 0 below the floor, where
+    how far below tells nothing of the skill.
+    """
     _, floor = floor_at(config, test, multiple)
     metric = PROBLEMS[config.task.name].metric
     return {
-        name: {seed: above_floor(score, floor) for seed, score in by_window[window].items()}
+        name: {
+            seed: max(above_floor(score, floor), 0.0) for seed, score in by_window[window].items()
+        }
         for name, row in rows.items()
         if (window := config.window * multiple) in (by_window := row.scores[metric])
     }

@@ -47,12 +47,12 @@ Effects = Mapping[str, Mapping[str, Effect]]
 DRAWN = (
     "g of each method on each skill, the mean over its problems at "
     + " and ".join(f"{n}×" for n in SCORED)
-    + " the trained window: 0 is the floor, what rules and tables reach that know no positions; 1 "
-    f"is all right. Bold: solved, the whole 95% interval above {effects.SOLVED}. Grey: at the "
-    f"floor, the whole interval below {FLOOR}. Methods with as many solved skills are in "
-    "the order of their names. †: not every seed learned every problem of the skill in its trained "
-    "sizes, see the table of these. ‡: with more steps it is another one. The first row is the "
-    "reference with shuffled positions."
+    + " the trained window: 0 is the floor, what rules and tables reach that know no positions, "
+    f"and all below; 1 is all right. Bold: solved, the whole 95% interval above {effects.SOLVED}. "
+    f"Grey: at the floor, the whole interval below {FLOOR}. Methods with as many solved skills are "
+    "in the order of their names. †: not every seed learned every problem of the skill in its "
+    "trained sizes, see the table of these. ‡: with more steps it is another one. The first row is "
+    "the reference with shuffled positions."
 )
 WITHIN = (
     "Within the trained window: what g is made of, token accuracy, or exact match where the end of "
