@@ -104,7 +104,8 @@ def test_a_method_is_posed_so_that_it_differs():
         made = [at_layer(encoding, layer, params, placed)[0] for layer in (0, 1)]
         assert made[0] is not made[1], name
     most = lambda name: encodings.reach(name, **board.options_of(config, name))
-    assert most("learned") == config.window
+    for name in board.POSITION_TABLES:
+        assert most(name) == config.window * max(config.multiples), "rows for the longest test"
     assert most("clamped+learned") is None
     assert board.told_length("yarn")
     assert not board.told_length("rope")

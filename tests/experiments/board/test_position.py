@@ -706,15 +706,20 @@ def test_a_result_that_changes_with_more_steps_is_not_decided(monkeypatch):
     assert not any("Another setting" in title for title in by_title)
 
 
-def test_the_floor_of_g_is_that_which_the_problem_names():
+def test_the_floor_of_g_is_that_of_rules_where_the_problem_names_them():
     config = checked("position", **{"task.name": "delay8", "examples": 64, "multiples": (1, 4)})
     rules = outcomes.floor_at(config, "", 4)
     assert rules == windows.content_floors(config)[256]["token_accuracy"].short
-    flip_flop = checked("position", **{"task.name": "flip_flop", "examples": 64})
+
+
+@pytest.mark.thorough
+def test_the_floor_of_g_is_that_of_tables_where_a_rule_solves_the_problem():
+    here = {"examples": 64, "multiples": (1, 4)}
+    flip_flop = checked("position", **{"task.name": "flip_flop", **here})
     name, tables = outcomes.floor_at(flip_flop, "sparse", 1)
     assert name.endswith("table")
     assert 0.4 < tables < 0.75, "a table of the last tokens does not hold the last write"
-    order = checked("position", **{"task.name": "recall_order", "examples": 64})
+    order = checked("position", **{"task.name": "recall_order", **here})
     name, half = outcomes.floor_at(order, "", 4)
     assert name == "suffix 1 earliest"
     assert 0.5 < half < 0.56, "it solves one mode of two, so it is a floor and no solution"
