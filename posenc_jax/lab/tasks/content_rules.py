@@ -191,7 +191,7 @@ def _suffix_guesses(tokens_BT: np.ndarray) -> Iterator[tuple[str, np.ndarray]]:
     here_BT, separator_B1 = _places(tokens_BT)
     shown_BT = np.minimum(here_BT, separator_B1)
     key_BT = _first_keys(begun_BT)
-    guess = dict.fromkeys(("newest", "earliest", "vote", "shown"), np.full_like(tokens_BT, PAD))
+    guess = _none_yet(tokens_BT, "newest", "earliest", "vote", "shown")
     for length in range(1, LENGTHS[-1] + 1):
         source_BT = (tokens_BT != PAD) & (here_BT >= length - 1)
         sources = _Sources(key_BT, source_BT, next_BT)
@@ -209,7 +209,7 @@ def _mirror_guesses(tokens_BT: np.ndarray) -> Iterator[tuple[str, np.ndarray]]:
     here_BT, separator_B1 = _places(tokens_BT)
     end_BT = np.full_like(here_BT, here_BT.shape[1])
     forward_BT = backward_BT = _first_keys(tokens_BT)
-    guess = dict.fromkeys(("newest", "earliest", "vote"), np.full_like(tokens_BT, PAD))
+    guess = _none_yet(tokens_BT, "newest", "earliest", "vote")
     for length in range(1, LENGTHS[-1] + 1):
         source_BT = (tokens_BT != PAD) & (here_BT > 0) & (here_BT + length - 1 <= separator_B1)
         at = _Sources(forward_BT, source_BT, before_BT).find(backward_BT, end_BT)
@@ -227,7 +227,7 @@ def _pairs_guesses(tokens_BT: np.ndarray) -> Iterator[tuple[str, np.ndarray]]:
     next_BT = np.roll(tokens_BT, -2, axis=1)
     here_BT, _ = _places(tokens_BT)
     key_BT = _first_keys(tokens_BT)  # of every second token, up to this one
-    guess = dict.fromkeys(("newest", "earliest", "vote"), np.full_like(tokens_BT, PAD))
+    guess = _none_yet(tokens_BT, "newest", "earliest", "vote")
     for length in range(1, LENGTHS[-1] + 1):
         source_BT = (tokens_BT != PAD) & (here_BT >= 2 * (length - 1))
         seconds_BT = 2 * np.roll(key_BT, 1, axis=1) + here_BT % 2
@@ -261,6 +261,10 @@ def _hops_guesses(tokens_BT: np.ndarray, hops: Mapping[int, int]) -> np.ndarray:
     to_BT = np.where(goes_BT, at_BT + hop_BT, -1)
     to_BT = np.where(to_BT <= here_BT, to_BT, -1)
     return _taken(tokens_BT, to_BT, np.full_like(tokens_BT, PAD))
+
+
+def _none_yet(tokens_BT: np.ndarray, *which: str) -> dict[str, np.ndarray]:
+    return dict.fromkeys(which, np.full_like(tokens_BT, PAD))
 
 
 def _places(tokens_BT: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
