@@ -67,6 +67,22 @@ def test_every_problem_fits_its_windows_and_fills_them():
     assert (least, most) == (3, 31)
 
 
+def test_tests_have_many_lines_also_where_a_size_has_few():
+    """There are 26 lines of so many equal letters; other problems have lines of the largest size
+    alone.
+    """
+    distinct, lengths = {}, {}
+    for name in ("count", "copy_bits"):
+        config = checked("position", **{"task.name": name, "examples": 512, "multiples": (1, 2)})
+        _, longer = windows.tests_of(windows.task_of(config), config)
+        distinct[name] = len(np.unique(longer.tokens_BT, axis=0))
+        lengths[name] = np.unique((np.asarray(longer.tokens_BT) != 0).sum(axis=1))
+    assert distinct["count"] > 200
+    assert len(lengths["count"]) == 15
+    assert lengths["count"].max() == 128, "the largest that fits is among them"
+    assert len(lengths["copy_bits"]) == 1, "control"
+
+
 def test_an_option_of_the_user_wins_over_that_of_a_problem():
     config = checked("position", **{"task.name": "delay8"})
     task = board.posed(config.task.model_copy(update={"lag": 3}))
