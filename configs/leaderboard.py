@@ -23,7 +23,7 @@ whose rate falls at its end, and the mean over 8 late checkpoints. Its sweeps, i
 
     stage            content                                                   trainings  hours
     position-rates   four rates; one method of a kind, one seed                      216      4
-    position-first   16 methods on six problems, 3 seeds; other options of six       522      9
+    position-first   16 methods on six problems, 3 seeds; other options of seven     540      9
     position-doubled the same 16 methods with twice the steps, 2 seeds               192      5
     position-rest    16 methods on the other six, and two more seeds of all          714     12
     position-large   12 methods, three problems, 3 seeds, 4 layers of width 128      108     10
@@ -174,6 +174,7 @@ ALTERNATIVES = {
     **dict.fromkeys(("rope", "partial", "randomized+rope"), _BASES),
     "p_rope": (_BASES[1], {"share": 0.75}),  # with the other base it is rope
     "alibi": ({"learned": True},),
+    "fox": ({"gate_bias": 4.16},),
     "shaw": ({"distance": 16}, {"distance": 48}),
     "t5": ({"distance": 32},),
     "deberta": ({"buckets": 0, "distance": 32},),

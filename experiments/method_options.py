@@ -187,6 +187,8 @@ ALTERNATIVES: dict[str, Callable[[Setting], tuple[dict[str, Any], ...]]] = {
     "t5": lambda s: ({"distance": _window(s)},),
     "deberta": lambda s: ({"buckets": 0, "distance": _window(s)},),
     "alibi": lambda s: ({"learned": True},),
+    # Gates that forget over the window, not over two tokens, before they are trained.
+    "fox": lambda s: ({"gate_bias": round(math.log(max(s.window, 2)), 2)},),
     "p_rope": lambda s: ({"share": 0.75},),
     **dict.fromkeys(
         ("shaw", "clipped"),

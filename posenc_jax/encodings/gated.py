@@ -149,18 +149,22 @@ def cope(length: Count = 64, scaled: bool = True, shared: bool = False) -> Encod
     paper="Lin et al. 2025, arXiv 2503.02130",
     axes=0,
 )
-def fox() -> Encoding:
+def fox(gate_bias: float = 0.0) -> Encoding:
     """Forgetting attention: each token between a key and the query lowers its logit by a gate.
 
-    Each layer and head has a gate, a function of the attention's input x. Its weights start small
-    and its bias at 0. Cable (arXiv 2503.08067) sums -softplus(w.x + b), which is the same with the
-    signs of w and b changed, and starts in the same way; its code does not divide q.k by sqrt(C),
-    as `attend(scale=1.0)`. Left out: the "Pro" block's norms, output gate, and shifts of k and v.
+    Each layer and head has a gate, a function of the attention's input x, whose weights start
+    small. Cable (arXiv 2503.08067) sums -softplus(w.x + b), which is the same with the signs of w
+    and b changed, and starts in the same way; its code does not divide q.k by sqrt(C), as
+    `attend(scale=1.0)`. Left out: the "Pro" block's norms, output gate, and shifts of k and v.
+
+    Args:
+      gate_bias: first value of b. At 0, as in the paper's code, each token between lowers a logit
+        by ln 2; at ln n, n tokens lower it by about 1.
     """
 
     def init(key, dims):
         gate_DH = 0.02 * jax.random.normal(key, (dims.model, dims.heads))
-        return {"gate": gate_DH, "gate_bias": jnp.zeros(dims.heads)}
+        return {"gate": gate_DH, "gate_bias": jnp.full(dims.heads, gate_bias, float)}
 
     def score(params, s_BHQK, q, k, visible_BHQK, carry):
         fade_BHQK = k.feat.transpose(0, 2, 1)[:, :, None].astype(s_BHQK.dtype)

@@ -179,6 +179,19 @@ def test_walls_closed_gates_overflow_nowhere():
 
 
 @pytest.mark.thorough
+@pytest.mark.parametrize("gate_bias", [0.0, 4.16])
+def test_the_gates_of_fox_start_where_the_bias_says(gate_bias):
+    encoding = make("fox", gate_bias=gate_bias)
+    params = encoding.init(jax.random.key(0), DIMS)
+    at, (q, k, _) = full(1, 65), draw(1, 65)
+    nothing = jnp.zeros((1, 65, HEADS * HEAD))  # the layer's input, so that b alone is the gate
+    layer = frame(encoding, params, at, DIMS).layer(0, nothing)
+    scores = logits(q, k, layer) - logits(q, k, frame(make("nope"), {}, at, DIMS).layer(0))
+    lowered = -float(scores[0, 0, 64, 0])
+    assert lowered == pytest.approx(64 * np.log1p(np.exp(-gate_bias)), rel=1e-4)
+    assert (lowered < 1.1) == (gate_bias > 0), "ln 64: by about 1 over 64 tokens"
+
+
 def test_fox_rows_in_an_encoder_leaves_out_the_querys_own_gate_alone():
     encoding, params = scores_of("fox_rows")
     q, k, _ = draw(1, 7)

@@ -98,6 +98,7 @@ def test_alternatives_have_three_bases_and_what_the_table_names():
     assert options("p_rope", HERE, {"base": turn})["share"] == 1.0, "it would be rope"
     assert options("p_rope", HERE, {"base": bound})["share"] < TABLE["p_rope"]["share"]
     assert alternatives("alibi", HERE) == [{}, {"learned": True}]
+    assert alternatives("fox", HERE) == [{}, {"gate_bias": 4.16}], "ln 64"
     assert alternatives("shaw", HERE) == [{}, {"distance": 16}, {"distance": 48}]
     assert alternatives("t5", HERE) == [{}, {"distance": 32}]
     assert alternatives("deberta", HERE) == [{}, {"buckets": 0, "distance": 32}]

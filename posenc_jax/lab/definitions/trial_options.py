@@ -63,6 +63,7 @@ SMALL: dict[str, dict[str, Any]] = {
     "repo": {"hidden": 8},
     "selective_rope": {"base": 10.0, "rank": 3},
     "cope": {"length": 8},
+    "fox": {"gate_bias": 1.0},
     "wall": {"gate_bias": 0.0},
 }
 
