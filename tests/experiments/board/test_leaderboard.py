@@ -342,8 +342,8 @@ def test_run_in_processes_of_their_own(tmp_path, capsys, monkeypatch):
     assert all(same(methods[key], two[key]) for key in two)
     rows = {(labels["encoding"], labels["length"]) for labels in tests}
     control = f"rope{measure_method.SHUFFLED}"
-    assert rows == {("learned", 32), *((n, w) for n in ("rope", "yarn", "drope", control)
-                                       for w in (32, 64))}  # fmt: skip
+    names = "rope", "yarn", "drope", "learned", control
+    assert rows == {(name, window) for name in names for window in (32, 64)}
     assert "yarn†" in printed
     assert "rope = shifted+rope" in printed
     assert (workdir / "report.html").stat().st_size > 8_000
