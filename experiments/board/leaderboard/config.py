@@ -212,9 +212,9 @@ def options_of(config: Config, name: str, multiple: int | None = None) -> dict[s
     Beside what `method_options` gives, an option `length` is the trained window, or the rows of a
     table of positions, which are those of the longest window tested, `limit` that window, `factor`
     1 in training and `multiple` in tests, `every` the number of layers, so that the last layer
-    differs from the others, and `window` half the trained window. A
-    method that chooses angles by distance does so past the trained window, and then so that no
-    angle is new. The config's options take precedence.
+    differs from the others, and `window` half the trained window. A method that chooses angles by
+    distance does so past the trained window, and then so that no angle is new. The config's options
+    take precedence.
     """
     longest = config.window * max(config.multiples)
     options: dict[str, Any] = {

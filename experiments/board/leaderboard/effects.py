@@ -15,8 +15,9 @@ has, with one phi for the problem (the quasi-binomial model of McCullagh and Nel
 4.5). A method's variance is that of its own seeds and of this model, which counts as `PRIOR` more
 seeds (as the moderated t of Smyth 2004). So methods that reach the end of the scale, where seeds
 hardly differ, have narrow intervals. In a simulation, 95% intervals of 3 seeds hold the mean of .94
-of the methods, of .88 where a method's phi is ten times the usual one; a method of which three
-seeds in ten fail is told by no 3 seeds: .63 (`tests/experiments/board/test_effects.py`).
+of the methods, and of .88 of those in the middle of the scale whose phi is over 2.5 times the
+median. Where three seeds in ten fail, they hold that of .63: 3 seeds do not tell it
+(`tests/experiments/board/test_effects.py`).
 
 Tests use Satterthwaite's degrees of freedom (1946). Holm's method corrects all tests of the page at
 once.

@@ -1,6 +1,7 @@
 """Scores above the floor, and the predictions beside what was measured."""
 
 from collections.abc import Iterator, Mapping
+from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
@@ -27,7 +28,7 @@ class Outcome(NamedTuple):
     prediction: Prediction
     by_method: dict[str, float]
     unlearned: dict[str, tuple[int, int]]
-    by_kind: dict[str, float] = {}  # noqa: RUF012, nobody changes it
+    by_kind: Mapping[str, float] = MappingProxyType({})
 
     @property
     def g(self) -> float:
@@ -37,8 +38,8 @@ class Outcome(NamedTuple):
     @property
     def word(self) -> str:
         if self.by_kind:
-            best = max(self.by_kind, key=self.by_kind.__getitem__)
-            return "as predicted" if best == self.prediction.kind else "refuted"
+            others = [g for kind, g in self.by_kind.items() if kind != self.prediction.kind]
+            return "as predicted" if self.g > max(others) else "refuted"
         return predictions.outcome(self.prediction, self.g)
 
 

@@ -20,9 +20,12 @@ class Problem(NamedTuple):
 
     task, options: of `posenc_jax.lab.tasks`, in training.
     skill: what it asks for.
-    floor: what solves it without positions, in one line.
+    floor: what solves it without positions, in one line, as it was written before the runs. Rules
+      that were found later have more of delay8, indirect_indexing and strings of bits; the page
+      tells the floors that are measured.
     above: the floor of g: "rules", the best rule of content that looks for at most 3 tokens;
-      "tables", the best table of the last 3 tokens, where such a rule is what is asked for.
+      "tables", the best table of the last 3 tokens, or such a rule if it has more and does not
+      solve the problem.
     metric: the metric of g.
     tests: options of further tests, by name, beside the test that is as the training.
     overwrites: how many symbols of a copied answer are overwritten, see `overwritten`; 0: none.
