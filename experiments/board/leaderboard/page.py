@@ -62,9 +62,11 @@ FLOORS = (
 
 CONTENT = (
     "Rules that predict from tokens alone: what followed (suffix) or preceded (mirror) the last 3 "
-    "or 8 tokens, or fewer, where they stood before, or what followed the newest of one token "
-    "(after). best rule: in the longest window, by tokens. A method that scores no better in a "
-    "window has not shown that it uses positions there."
+    "or 8 tokens, or fewer, where they stood before; the same of every second token (pairs); what "
+    "followed the newest of one token (after); a neighbour of the last token but one (hops). Of "
+    "several places the newest, the earliest, the newest of the question (shown), or what most of "
+    "them say (vote). best rule: in the longest window, by tokens. A method that scores no better "
+    "in a window has not shown that it uses positions there."
 )
 SOLVED = 0.95  # of the tokens in the longest window, by a rule that looks tokens up by content
 FIRST = 30  # methods of the table that fits a screen
